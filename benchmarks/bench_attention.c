@@ -1,10 +1,10 @@
-/* bench_attention.c - how fast one core attends, beside the products of the same sizes: forward, backward, and the
- * decoding of a token, by heads' width and length of sequences. Prints JSON lines.
+/* bench_attention.c - speed of attention on one core, beside matrix products of the same sizes: forward, backward, and
+ * the decoding of a token, by width of heads and length of sequences. Prints JSON lines.
  *
- * Attention's operations are those of its products, of pairs of a query and a key that it sees; exponentials are not
- * counted. Forward has two products of them, backward five. Beside it stand the same products of whole matrices, each
- * head's by itself, [sequence, width] and [sequence, sequence], by the library (oneDNN) or by ours, whichever is
- * faster. The two are measured in turns; a rate is the median of --rounds, and so is the ratio. */
+ * Attention's operations are the products for visible pairs of a query and a key; exponentials are not counted. Forward
+ * has two products, backward five. The peer is the same products of whole matrices, each head's separately, [sequence,
+ * width] and [sequence, sequence], by the library (oneDNN) or by ours, the faster of the two. Attention and products
+ * are measured in turns; a rate is the median of --rounds, and so is the ratio. */
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,8 +43,8 @@ enum { PASSES = sizeof passes / sizeof *passes, KINDS = 3 };
 
 static const struct sl_gemm_backend *const backends[BACKENDS] = {&sl_gemm_onednn, &sl_gemm_cpu};
 
-/* Arrays of floats, [rows, columns] each but for keys and values, which lie side by side as a layer makes them, and the
- * last ones. Caches have them apart. */
+/* Arrays of floats, [rows, columns] each, except keys and values, which lie side by side as a layer makes them, and the
+ * last arrays. Caches have separate keys and values. */
 enum array { Q, KV, O, D_O, DQ, DKV, LOGSUM, SCRATCH, SQUARE, ARRAYS };
 
 struct bench {
@@ -55,18 +55,18 @@ struct bench {
     const struct sl_fma_loop *fma;
 };
 
-/* What is measured: attention, and its products. */
+/* A measurement: attention, and its products. */
 struct task {
     const struct bench *bench;
     const struct pass *pass;
     struct sl_attention shape;
     size_t length, heads; /* heads: of all sequences */
     struct sl_gemm gemm[KINDS][BACKENDS];
-    double flops, products_flops; /* of a call; of all products, which hide nothing */
+    double flops, products_flops; /* of a call; of all products, masked pairs included */
     double rate[MAX_ROUNDS], products_rate[MAX_ROUNDS], ratio[MAX_ROUNDS], fma[MAX_ROUNDS];
 };
 
-/* ---- what is measured ---- */
+/* ---- the measured calls ---- */
 
 static int attend(const struct task *task) {
     const struct sl_attention_kernels *kernels = sl_kernels_select()->attention;
@@ -80,7 +80,7 @@ static int attend(const struct task *task) {
     return SL_OK;
 }
 
-/* All heads' products of a kind: of the square of scores there is one, which stays near. */
+/* Does all heads' products of a kind. All heads share one square of scores, which stays in the cache. */
 static int multiply(const struct task *task, const struct sl_gemm *gemm) {
     float *const *a = task->bench->array;
     const bool makes_scores = gemm->transpose_b;
@@ -132,7 +132,7 @@ static int measure_products(const struct task *task, double *seconds) {
     return SL_OK;
 }
 
-/* Round -1 is not kept: what is done once is done. */
+/* Measures the rounds. Round -1 warms up and is not saved. */
 static int measure_rounds(struct task *task) {
     for (int round = -1; round < task->bench->rounds; round++) {
         double own, products;

@@ -1,10 +1,10 @@
-/* bench_checkpoint.c - what checksums cost: a store of tensors is saved to a file and loaded again, with checksums and
- * without, in turns; and checksums alone of data in memory. One JSON object tells the medians.
+/* bench_checkpoint.c - cost of checksums: a store of tensors is saved to a file and loaded again, with checksums and
+ * without, in turns; and checksums of data in memory without a file. Prints the medians as one JSON object.
  *
- * Saving is what sl_checkpoint_save does at coordinate 0: a file is made in place, the tensors are copied into it, and
- * it is committed, which includes syncing it to the disk. Loading is what sl_checkpoint_load does there: the file is
- * mapped, verified (with checksums or, without, for floats that are not finite), and copied out. The file is in the
- * page cache then, so the disk's speed is in the times of saving alone; in /dev/shm it is in none. */
+ * Saving is coordinate 0's part of sl_checkpoint_save: a file is made in place, the tensors are copied into it, and it
+ * is committed, which includes syncing it to the disk. Loading is coordinate 0's part of sl_checkpoint_load: the file
+ * is mapped, verified (with checksums or, without, for floats that are not finite), and copied out. The file is in the
+ * page cache then, so only the times of saving include the disk's speed; in /dev/shm none do. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,21 +1,21 @@
-/* bench_collectives.c - what collectives and hand-overs take on the local engine. Prints JSON lines.
+/* bench_collectives.c - times of collectives and hand-overs on the local engine. Prints JSON lines.
  *
- * Bytes are those of the larger of one coordinate's input and output; gbs is bytes over time. Times are those of a call
- * among calls that follow each other, until the slowest coordinate has finished: the median of a few such batches,
- * their least and most.
+ * Bytes are the larger of one coordinate's input and output; gbs is bytes over time. A time is a call's share of a
+ * series of calls, until the slowest coordinate has finished: the median of a few such batches, with their least and
+ * most.
  *
  * hand_over: messages of 16 KB go round a ring of channels; each coordinate takes one, copies it into a slot of its own
  * and posts that. With one message every hand-over waits for the one before; with as many as coordinates all have work.
  * The time is the whole time over all hand-overs.
  *
  * psum_gradients: the gradients of the looping pipeline's classifier, in place over 2 coordinates; gbs counts every
- * byte read and written, once, and share is its part of the bandwidth that a stream through as much memory has. Both
- * are measured in turns and alike: first once, with caches that the other has filled (cold_), then for as long as each
- * other. loops_us is what two plain loops take that add up the same memory, a half each, without telling each other
- * anything, and loops_share its part of the time of the sum.
+ * byte read and written, once, and share is its part of the bandwidth of a stream through as much memory. Both are
+ * measured in turns and alike: first once, with caches that the other has filled (cold_), then both for the same time.
+ * loops_us is the time of two plain loops that add up the same memory, a half each, without synchronization;
+ * loops_share is its part of the time of the sum.
  *
- * line_ns is the time that a cache line takes between the cores of 2 coordinates, before and after: those of a virtual
- * machine may be far apart, or become so. */
+ * line_ns is the time of a cache line between the cores of 2 coordinates, before and after: cores of a virtual machine
+ * may be far apart, or become so. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@
 
 enum { BATCHES = 5, MAX_COUNT = 1 << 20, SLOT = 16384, GRADIENTS = 4618762, ROUNDS = 7 };
 
-static const double STREAM_SECONDS = 0.01; /* at least: for so long that the caches are the stream's */
+static const double STREAM_SECONDS = 0.01; /* at least: long enough to fill the caches with the stream */
 
 struct run {
     struct sl_list groups, sizes;
@@ -44,9 +44,9 @@ struct worker {
     const struct run *run;
     struct sl_group group;
     float *in, *out;      /* [capacity] */
-    double length;        /* seconds for which the stream and the sum of gradients are measured */
+    double length;        /* seconds of a measurement of the stream, and of the sum of gradients */
     struct sl_line *line; /* NULL: the group is not 2 coordinates with a core each */
-    uint32_t lines;       /* measurements of it */
+    uint32_t lines;       /* measurements of line */
 };
 
 /* ---- calls ---- */
@@ -109,8 +109,8 @@ enum { OPERATIONS = sizeof operations / sizeof *operations };
 /* Does something COUNT times, all members together; SECONDS until the last of them has finished. */
 typedef int repeat(struct worker *worker, void *what, int count, double *seconds);
 
-/* A few batches, each large enough for the clock: all members double it as long as the first one's clock says so. Each
- * count does PER_COUNT of what is timed; US receives the sorted times. */
+/* Measures a few batches, each large enough for the clock: all members double the count while the first one's clock
+ * says that it is too small. Each count does PER_COUNT timed operations; US receives the sorted times. */
 static int measure(struct worker *w, repeat *repeat, void *what, int per_count, double us[BATCHES]) {
     double seconds;
     int32_t count = 1, more = 1;
@@ -129,7 +129,7 @@ static int measure(struct worker *w, repeat *repeat, void *what, int per_count, 
     return SL_OK;
 }
 
-/* 0 where there is no line to be measured. */
+/* Sets NS to 0 if there is no line to measure. */
 static int measure_line(struct worker *w, double *ns) {
     *ns = 0;
     if (!w->line) return SL_OK;
@@ -148,7 +148,7 @@ static void print_times(const double us[BATCHES]) {
     fflush(stdout);
 }
 
-/* WHAT is a call, which is made COUNT times. */
+/* Makes the call WHAT COUNT times. */
 static int repeat_call(struct worker *w, void *what, int count, double *seconds) {
     const struct sl_collective *call = what;
     SL_TRY(sl_barrier(w->self, &w->group));
@@ -192,7 +192,7 @@ static int hand_on(struct worker *w, struct ring *ring) {
     return sl_channel_release(w->self, &ring->take);
 }
 
-/* WHAT is a ring, around which its messages go COUNT times. The first members put one each into it, and their receivers
+/* Sends the messages of the ring WHAT round it COUNT times. The first members put one each into it, and their receivers
  * take it out in the end. */
 static int go_round(struct worker *w, void *what, int count, double *seconds) {
     struct ring *ring = what;
@@ -265,7 +265,7 @@ static int measure_sum(struct worker *w, repeat *repeat, void *what, int count, 
     return SL_OK;
 }
 
-/* WHAT are both members' arrays, through which each loops COUNT times, in its half of them. */
+/* Loops COUNT times through both members' arrays WHAT, each member in its half. */
 static int repeat_loop(struct worker *w, void *what, int count, double *seconds) {
     sl_sum_pass *const levels[] = {sl_sum_pass_v2, sl_sum_pass_v3, sl_sum_pass_v4};
     const size_t line = SL_CACHE_LINE / sizeof(float), half = GRADIENTS / 2 / line * line;
@@ -285,7 +285,7 @@ static void print_loops(double us[ROUNDS], double loops_us[ROUNDS]) {
     printf(",\"loops_us\":%.9g,\"loops_share\":%.9g", sl_median(ROUNDS, loops_us), sl_median(ROUNDS, share));
 }
 
-/* PREFIX is that of the fields' names. Shares are of one round: what slows the machine slows both. */
+/* Prints fields with names that begin with PREFIX. A share is of one round: load on the machine slows both. */
 static void print_share(const char *prefix, double moved, double us[ROUNDS], double stream[ROUNDS]) {
     double share[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) share[i] = 1e6 * moved / us[i] / stream[i];
@@ -310,7 +310,7 @@ static int compare_with_stream(struct worker *w, struct sl_stream *stream) {
     for (int i = 0; i < ROUNDS; i++) {
         SL_TRY(measure_stream(w, stream, &rounds.cold_stream[i], &rounds.stream[i]));
         SL_TRY(measure_sum(w, repeat_call, &call, count, &rounds.cold_us[i], &rounds.us[i]));
-        SL_TRY(measure_stream(w, stream, &cold, &warm)); /* what the sum has found */
+        SL_TRY(measure_stream(w, stream, &cold, &warm)); /* warms up as the sum does */
         SL_TRY(measure_sum(w, repeat_loop, x, count, &cold, &rounds.loops_us[i]));
     }
     SL_TRY(measure_line(w, &line_ns[1]));
@@ -330,7 +330,7 @@ static int measure_gradients(struct worker *w) {
     struct sl_stream stream = {0};
     int status = SL_OK;
     w->length = w->run->seconds / 20 > STREAM_SECONDS ? w->run->seconds / 20 : STREAM_SECONDS;
-    /* Four arrays that together are as large as the buffers. */
+    /* Four arrays, together as large as the buffers. */
     if (w->group.rank == 0 &&
         sl_stream_open(&stream, &w->run->cores, (size_t)GRADIENTS * (size_t)w->group.size / 4, w->length))
         status = sl_fail(w->self, SL_FAILED, "no memory to measure its bandwidth");
@@ -424,7 +424,7 @@ int main(int argc, char **argv) {
     status = sl_cpu_level_check(&error);
     run.capacity = GRADIENTS * sizeof(float);
     for (int i = 0; i < run.sizes.count; i++) {
-        /* A collective of one element a member may be larger than what was asked for. */
+        /* A collective of one element a member may need more than the requested size. */
         if ((size_t)run.sizes.value[i] > run.capacity) run.capacity = (size_t)run.sizes.value[i];
     }
     for (int i = 0; i < run.groups.count && status == SL_OK; i++) status = run_group(&run, run.groups.value[i], &error);

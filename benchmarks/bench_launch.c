@@ -1,5 +1,5 @@
-/* bench_launch.c - what it costs to start work on a device: a target region, also as one of a graph, and a product and
- * the wait for it. Prints one JSON object. */
+/* bench_launch.c - cost of starting work on a device: a target region, also as one of a graph, and a product and the
+ * wait for it. Prints one JSON object. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -33,7 +33,7 @@ static int product_and_wait(struct bench *bench) {
     return sl_device.settle(NULL);
 }
 
-/* Median microseconds of a call; what it leaves in the queue is waited for outside the time. */
+/* Returns the median microseconds of a call. The wait for its work in the queue is not timed. */
 static double measure(struct bench *bench, int (*work)(struct bench *bench)) {
     double us[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {

@@ -1,13 +1,13 @@
-/* bench_products.c - how fast one core multiplies: by shape, by rows, by where the weights lie, by the library (oneDNN)
+/* bench_products.c - speed of products on one core: by shape, by rows, by place of the weights, by the library (oneDNN)
  * and by ours (backend "cpu", which chooses between the library and its own kernels). Prints JSON lines.
  *
- * The first line of a dtype is the best rate of multiply-adds by themselves, fma. A product's share is its rate over
- * theirs, measured in turns, for the clock changes with the machine's load and heat. Of weights
- * [in, out] there are the three products of a dense layer over ROWS rows: "A B", the outputs; "A B^T", the gradient of
- * the inputs; "A^T B", the gradient of the weights, which the weights' place then is that of. Where they lie, by how
- * many copies take turns: "near", one that fits the second-level cache; "shared", as many as do not fit it, but fit
- * half of the shared cache; "memory", twice the shared cache. What a place has no room for, or is too small to show, is
- * left out. Library and ours are measured in turns; a rate is the median of --rounds. */
+ * The first line of a dtype, fma, is the best rate of multiply-adds without memory. A product's share is its rate over
+ * that rate, measured in turns, because the clock changes with the machine's load and heat. For weights [in, out] there
+ * are the three products of a dense layer over ROWS rows: "A B", the outputs; "A B^T", the gradient of the inputs; "A^T
+ * B", the gradient of the weights (the place is then the gradient's). The place follows from the number of copies that
+ * take turns: "near", one, which fits the second-level cache; "shared", more than fit it, but within half of the shared
+ * cache; "memory", twice the shared cache. Places without room for a copy, or with too little to show, are left out.
+ * Library and ours are measured in turns; a rate is the median of --rounds. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,9 +67,9 @@ struct product {
     double rate[BOTH][MAX_ROUNDS], fma[MAX_ROUNDS]; /* FLOP/s */
 };
 
-/* ---- where weights lie ---- */
+/* ---- place of weights ---- */
 
-/* How many copies of so many BYTES lie in PLACE; 0: none do. */
+/* Returns how many copies of BYTES lie in PLACE; 0: none. */
 static size_t copies_in(const struct bench *bench, enum place place, size_t bytes) {
     size_t least = 0, most = 0;
     if (place == NEAR) {
@@ -99,7 +99,7 @@ static int multiply(const struct bench *bench, struct product *product, enum who
                            NULL);
 }
 
-/* What is done once is done, and weights of the shared cache have come there. */
+/* Warms up: first calls, and weights into the shared cache. */
 static int warm_up(const struct bench *bench, struct product *product, enum who who) {
     const bool cached = product->copies * product->bytes <= bench->shared;
     for (size_t i = 0; i < (cached ? product->copies : 1); i++) SL_TRY(multiply(bench, product, who));

@@ -1,9 +1,9 @@
-/* bench_schedule_overhead.c - what the executor itself takes for an action: one coordinate, stages that do nothing.
+/* bench_schedule_overhead.c - the executor's own time per action: one coordinate, stages without work.
  *
- * Without communication: one loop, forward and backward of each microbatch. And with it: a coordinate of several loops
- * hands every microbatch on to itself, so that takes and sends, through a channel, are actions too. The floor, measured
- * in turns with the first: a loop over the same actions that only calls the stage's functions. Prints one JSON object.
- */
+ * Without communication: one loop, forward and backward of each microbatch. With communication: a coordinate of
+ * several loops passes every microbatch on to itself through a channel, so takes and sends are actions too. The
+ * floor, measured in turns with the first: a loop over the same actions that only calls the stage's functions.
+ * Prints one JSON object. */
 #include <getopt.h>
 #include <stdio.h>
 
@@ -13,7 +13,7 @@
 
 enum { MICROBATCHES = 8, MAX_LOOPS = 8, BATCHES = 15 };
 
-/* ---- a module that does nothing ---- */
+/* ---- a module without work ---- */
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     (void)module, (void)context, (void)x, (void)y;

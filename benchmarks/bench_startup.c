@@ -1,7 +1,7 @@
-/* bench_startup.c - the least that a process does until its first training step is done: our libraries are loaded, and
- * the memory of the article's classifier (parameters, gradients, two moments) is touched, by all cores at once. Its
- * time is taken by whoever starts it, until it has printed its first JSON object. What the step itself takes at least,
- * the second one tells: the same process measures the step's floor. */
+/* bench_startup.c - the least time of a process until the end of its first training step: loads our libraries and
+ * touches the memory of the article's classifier (parameters, gradients, two moments), by all cores at once. The caller
+ * times the process until it has printed its first JSON object. The second object is the least time of the step itself:
+ * the same process measures the step's floor. */
 #include <stdio.h>
 #include <string.h>
 

@@ -21,7 +21,7 @@ static const struct job jobs[] = {
     {"notebook_step", "data=2,model=4", 8, 512, 1, 128, 8, 0.1},
     {"wide_step", "data=1,model=2", 16, 1024, 4, 512, 8, 0.1},
     {"article_step", "data=1,model=2", 16, 2048, 4, 2048, 8,
-     0.1}, /* what the article profiles; its batch is not told */
+     0.1}, /* the article's profiled job; the article does not state its batch */
 };
 enum { JOBS = sizeof jobs / sizeof *jobs };
 

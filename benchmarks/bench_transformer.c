@@ -211,7 +211,8 @@ static double floor_ms(const struct sl_rig *rig, struct sl_floor_rates rates) {
     return run->generates ? decode_floor_ms(rig, rates) : sl_floor_step_ms(&rig->floor, rates);
 }
 
-/* The same at the rate of multiply-adds and of reading alone, which a cache may help; or of the step. */
+/* Returns the same at the rates of multiply-adds and of reading without other work, which a cache may help; or of the
+ * step. */
 static double theory_ms(const struct sl_rig *rig) {
     const struct sl_floor *floor = &rig->floor;
     const struct run *run = rig->run;

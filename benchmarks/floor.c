@@ -7,7 +7,7 @@
 #include "spmd/device/device.h"
 #include "spmd/base/memory.h"
 
-/* Of each of the stream's arrays: more than any cache holds, so that more would change nothing. */
+/* Elements of each of the stream's arrays, at most: larger than any cache. */
 enum { MAX_ELEMENTS = 1 << 26 };
 
 static void add_product(struct sl_floor *floor, int m, int n, int k, char transposed, double count) {
@@ -138,7 +138,7 @@ static double multiply_on_device(struct sl_floor *floor) {
     float *c = (float *)(void *)floor->operands;
     const char *a = floor->operands + m * n * sizeof *c, *b = a + m * k * sl_dtype_size(floor->precision);
     double products = 0, elapsed;
-    sl_gemm_execute(gemm, sl_gemm_floats(gemm, 1, a, b, NULL, false, c), NULL); /* what is done once */
+    sl_gemm_execute(gemm, sl_gemm_floats(gemm, 1, a, b, NULL, false, c), NULL); /* first call: warms up */
     sl_device.settle(NULL);
     const double began = sl_now();
     do {
@@ -166,9 +166,10 @@ static double stream_on_device(struct sl_floor *floor) {
     return copies * 2.0 * (double)bytes / elapsed * floor->devices;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole floor ---- */
 
-/* A shape that has once been far from the best rate is not tried again; on devices each counts by itself. */
+/* Returns whether to measure the shape again: not if it was once far from the best rate; on devices always, because
+ * each product counts by itself. */
 static bool may_be_best(const struct sl_floor *floor, const struct sl_product *product) {
     const double rate = product->flops_per_second;
     return floor->devices || rate == 0 || rate > 0.8 * floor->best.flops;

@@ -1,17 +1,18 @@
 /* floor.h - the least time that this machine needs for a training step.
  *
- * The step's matrix products (forward, input gradients but the first layer's, weight gradients) at the best rate that
- * any of their shapes reaches with a thread a core, of floats or of bf16, with the rows of a microbatch or with those
- * of a replica's whole batch, and the weight gradients with those of a step's groups; then AdamW's traffic for one
- * replica, 28 bytes a parameter, at the memory's bandwidth. Each shape is multiplied by the library and by what the
- * step itself uses, and the better one counts: so the floor stays where it is when our kernels become slower, and sinks
- * when they become faster than the library. Of each measurement both rates are known, and the best of all.
+ * The floor is the time of the step's matrix products (forward, input gradients except the first layer's, weight
+ * gradients) at the best rate that any of their shapes reaches with a thread per core, of floats or of bf16, with the
+ * rows of a microbatch or of a replica's whole batch, and the weight gradients with the rows of a step's groups; plus
+ * AdamW's traffic for one replica, 28 bytes a parameter, at the memory's bandwidth. Each shape is multiplied by the
+ * library and by the step's own backend, and the better one counts: so the floor does not change if our kernels become
+ * slower, and sinks if they become faster than the library. Both rates of each measurement are saved, and the best of
+ * all.
  *
- * Beside the floor stands the theory: the same flops at the rate that multiply-adds have by themselves (fma.h), on all
- * cores at once.
+ * The theory stands beside the floor: the same flops at the rate of multiply-adds without memory (fma.h), on all cores
+ * at once.
  *
- * On GPUs the rates are one GPU's, times as many as the mesh uses, and each product is measured by itself as well: the
- * time of all products one after another is the bound that the library alone sets. */
+ * On GPUs the rates are one GPU's, times the number of GPUs of the mesh, and each product is measured by itself as
+ * well: the time of all products one after another is the bound that the library alone sets. */
 #ifndef SL_BENCHMARKS_FLOOR_H
 #define SL_BENCHMARKS_FLOOR_H
 
@@ -22,9 +23,9 @@
 struct sl_product {
     int m, n, k;
     bool transpose_a, transpose_b;
-    double count;                     /* in a step; 0 for those that a step could have had */
+    double count;                     /* in a step; 0 for shapes that a step could have had */
     double flops_per_second;          /* the best so far */
-    const struct sl_gemm_backend *by; /* who reached it */
+    const struct sl_gemm_backend *by; /* backend that reached it */
 };
 
 enum { SL_MAX_PRODUCTS = 80, SL_FLOOR_BACKENDS = 2 };
@@ -35,15 +36,15 @@ struct sl_floor_rates {
 
 struct sl_floor {
     const struct sl_cores *cores;
-    int devices;             /* that compute: 0 where the cores do */
+    int devices;             /* GPUs that compute; 0: the cores compute */
     enum sl_dtype precision; /* of products' operands */
     const struct sl_gemm_backend *backend;
     int products;
     struct sl_product product[SL_MAX_PRODUCTS];              /* the different ones */
-    struct sl_gemm gemm[SL_MAX_PRODUCTS][SL_FLOOR_BACKENDS]; /* by backend, and by the library where that is another */
+    struct sl_gemm gemm[SL_MAX_PRODUCTS][SL_FLOOR_BACKENDS]; /* by backend, and by the library if that is another */
     double flops, parameters;                                /* of a step */
-    double read_bytes; /* what a step reads, and reading is measured with; 0: the parameters as floats */
-    double seconds;    /* for which each shape is measured */
+    double read_bytes; /* bytes that a step reads, with reading's own bandwidth; 0: the parameters as floats */
+    double seconds;    /* of the measurement of each shape */
     char *operands;    /* [cores][operand_bytes]; on a device [operand_bytes] */
     size_t operand_bytes;
     const struct sl_gemm *measured;
@@ -53,9 +54,9 @@ struct sl_floor {
     double fma_per_second, least_fma; /* multiply-adds by themselves: the best so far, and the least */
 };
 
-/* First the job is told, into a floor that is zeroed but for cores, devices, precision, backend and seconds.
+/* Add a job's products to a floor, which is zeroed except for cores, devices, precision, backend and seconds.
  *
- * What LAYERS dense layers of IN x OUT do for BATCH rows, of which a replica has LOCAL, in microbatches of ROWS, with
+ * LAYERS dense layers of IN x OUT for BATCH rows, LOCAL of them a replica's, in microbatches of ROWS, with
  * weight-gradient products over GROUP rows. */
 void sl_floor_add_dense(struct sl_floor *floor, int layers, int in, int out, int batch, int local, int rows, int group,
                         bool input_gradient);
@@ -68,19 +69,19 @@ int sl_floor_open(struct sl_floor *floor, struct sl_error *error);
 int sl_floor_measure(struct sl_floor *floor, struct sl_error *error);
 void sl_floor_close(struct sl_floor *floor);
 
-/* The product that reached the best rate. */
+/* Returns the product with the best rate. */
 const struct sl_product *sl_floor_best(const struct sl_floor *floor);
 double sl_floor_products_ms(const struct sl_floor *floor);
-/* Each product at its own best rate: what the library alone would take. */
+/* Returns the time of all products, each at its own best rate: the library's bound. */
 double sl_floor_library_ms(const struct sl_floor *floor);
 double sl_floor_optimizer_ms(const struct sl_floor *floor);
-/* A training step's products and optimizer at these RATES. */
+/* Returns the time of a training step's products and optimizer at these RATES. */
 double sl_floor_step_ms(const struct sl_floor *floor, struct sl_floor_rates rates);
-/* FLOPS at the rate of multiply-adds; 0 where that is no bound: on devices, and where the CPU has faster instructions
- * for products than those of its vectors. */
+/* Returns the time of FLOPS at the rate of multiply-adds; 0 if that is no bound: on devices, and on a CPU with faster
+ * instructions for products than its vectors' multiply-adds. */
 double sl_floor_theory_ms(const struct sl_floor *floor, double flops);
 
-/* The fields of the JSON object that tell what the floor is made of. */
+/* Prints the floor's parts as fields of the JSON object. */
 void sl_floor_print(const struct sl_floor *floor);
 
 #endif

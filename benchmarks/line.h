@@ -1,4 +1,4 @@
-/* line.h - how far apart two cores are: the time that a cache line takes from one to the other. */
+/* line.h - distance between two cores: the time that a cache line takes from one to the other. */
 #ifndef SL_BENCHMARKS_LINE_H
 #define SL_BENCHMARKS_LINE_H
 
@@ -8,7 +8,7 @@
 
 #include "spmd/base/base.h"
 
-/* What two threads have in common, zeroed before the first measurement. */
+/* Memory shared by two threads, zeroed before the first measurement. */
 struct sl_line {
     alignas(SL_CACHE_LINE) _Atomic uint32_t count;
 };

@@ -98,7 +98,7 @@ static void *run_on_core(void *arg) {
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(me->core, &one);
-    pthread_setaffinity_np(pthread_self(), sizeof one, &one); /* that it stays where it was is no failure */
+    pthread_setaffinity_np(pthread_self(), sizeof one, &one); /* a thread that stays on its core is no failure */
     int gate;
     while ((gate = atomic_load(me->gate)) == SHUT) sched_yield();
     if (gate == OPEN) me->result = me->work(me->arg, me->i);
@@ -161,9 +161,9 @@ static double read_on_core(void *arg, int i) {
 int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_t elements, double seconds) {
     *stream = (struct sl_stream){.cores = cores, .elements = elements, .seconds = seconds, .pass = sl_stream_pass_v2};
     stream->memory = sl_memory_take(4 * elements * sizeof *stream->memory);
-    /* Pages that are read and never written are all the same one, which stays in a cache. */
+    /* Touch the pages: unwritten pages are all the same page, which stays in a cache. */
     if (stream->memory) sl_memory_touch(stream->memory, 4 * elements * sizeof *stream->memory);
-    /* Caches, clocks and threads are not those of a measurement yet: the first one is none. */
+    /* The first measurement does not count: it warms up caches, clocks and threads. */
     return stream->memory && sl_stream_measure(stream) >= 0 ? SL_OK : SL_FAILED;
 }
 

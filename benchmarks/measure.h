@@ -1,4 +1,4 @@
-/* measure.h - what the benchmarks share: medians, all cores at once, the memory's bandwidth, numbers from options. */
+/* measure.h - helpers of the benchmarks: medians, all cores at once, the memory's bandwidth, numbers from options. */
 #ifndef SL_BENCHMARKS_MEASURE_H
 #define SL_BENCHMARKS_MEASURE_H
 
@@ -8,10 +8,11 @@
 /* Sorts VALUES. */
 double sl_median(int count, double *values);
 
-/* The most memory that this process has held. */
+/* Returns the most memory that this process has held. */
 double sl_peak_bytes(void);
 
-/* Reads TEXT, the value of --OPTION. SL_BAD_INPUT after one line on stderr where it is no number from MIN to MAX. */
+/* Reads TEXT, the value of --OPTION. Returns SL_BAD_INPUT, after one line on stderr, if it is no number from MIN to
+ * MAX. */
 int sl_read_integer(const char *option, const char *text, int min, int max, int *value);
 int sl_read_real(const char *option, const char *text, double min, double max, double *value);
 
@@ -23,7 +24,7 @@ struct sl_list {
 };
 int sl_read_list(const char *option, char *text, int min, int max, struct sl_list *list);
 
-/* The cores that this process may use. To be found before coordinates are started: those may be tied to one. */
+/* The cores that this process may use. Find them before coordinates are started, which may be tied to one core. */
 enum { SL_MAX_CORES = 256 };
 struct sl_cores {
     int count;
@@ -31,15 +32,15 @@ struct sl_cores {
 };
 void sl_cores_find(struct sl_cores *cores);
 
-/* A thread that moves to another core finds its cache empty: from now on the calling one stays, if it may. */
+/* Ties the calling thread to its core, if allowed: a thread that moves to another core finds its cache empty. */
 void sl_stay_on_this_core(void);
 
-/* Runs WORK(arg, i) for i below the number of cores, all at once, each in a thread tied to a core of its own, and
- * returns the sum of what they return; negative where the threads cannot be started. */
+/* Runs WORK(arg, i) for i below the number of cores, all at once, each in a thread tied to a core of its own. Returns
+ * the sum of their results; negative if the threads cannot be started. */
 typedef double sl_core_work(void *arg, int i);
 double sl_on_all_cores(const struct sl_cores *cores, sl_core_work *work, void *arg);
 
-/* Four arrays that are streamed through as an optimizer does: four floats read and three written per element. */
+/* Four arrays for passes like an optimizer's: four floats read and three written per element. */
 struct sl_stream {
     const struct sl_cores *cores;
     size_t elements;

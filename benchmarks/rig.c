@@ -138,7 +138,7 @@ int sl_rig_main(struct sl_rig *rig, int argc, char **argv) {
 
 /* ---- one coordinate ---- */
 
-/* The times go to the rig's from FIRST on; they go nowhere where FIRST is negative. */
+/* Takes steps. Their times go to the rig's from FIRST on; if FIRST is negative, they are not saved. */
 static int take_steps(struct sl_rig *rig, struct sl_spmd *self, sl_rig_take *take, void *worker, int first, int steps) {
     for (int i = 0; i < steps; i++) {
         struct sl_rig_step step = {0};
@@ -152,7 +152,7 @@ static int take_steps(struct sl_rig *rig, struct sl_spmd *self, sl_rig_take *tak
     return SL_OK;
 }
 
-/* Those with memory of their own that the mesh computes on; cores are counted apart. */
+/* Returns the number of devices with memory of their own that the mesh computes on. Cores are counted elsewhere. */
 static int devices_of(const struct sl_rig *rig) {
     const int count = sl_device.shares_memory ? 0 : sl_device.count();
     return count < rig->mesh.size ? count : rig->mesh.size;
@@ -169,7 +169,7 @@ static int open_floor(struct sl_rig *rig, sl_rig_tell *tell, struct sl_error *er
     return sl_floor_open(&rig->floor, error);
 }
 
-/* That of a step, before ROUND. The others sleep in the barrier meanwhile. */
+/* Measures a step's floor before ROUND. The other coordinates sleep in the barrier meanwhile. */
 static int measure_floor(struct sl_rig *rig, struct sl_spmd *self, const struct sl_group *world, sl_rig_tell *tell,
                          int round) {
     SL_TRY(sl_barrier(self, world));

@@ -1,8 +1,8 @@
-/* rig.h - what the benchmarks of a training step share: options, the run over the mesh, rounds of steps and of the
+/* rig.h - common parts of the benchmarks of a training step: options, the run over the mesh, rounds of steps and of the
  * floor.
  *
- * A benchmark says what its options, its step and its floor are. The rig takes the steps in rounds and measures the
- * floor before, between and behind them. A round's ratio is that of its steps' median and the floors around it, so that
+ * A benchmark defines its options, its step and its floor. The rig takes the steps in rounds and measures the floor
+ * before, between and behind them. A round's ratio is its steps' median over the mean of the floors around it, so that
  * a machine that slows down slows both. */
 #ifndef SL_BENCHMARKS_RIG_H
 #define SL_BENCHMARKS_RIG_H
@@ -14,7 +14,7 @@
 
 struct sl_rig;
 
-/* An option of a benchmark: where its value goes, by its type. A table of them ends with {0}. */
+/* An option of a benchmark: the target of its value, by type. A table ends with {0}. */
 struct sl_rig_option {
     const char *name;
     int *integer, max;  /* from 1 to MAX */
@@ -24,19 +24,19 @@ struct sl_rig_option {
     int (*set)(struct sl_rig *rig, const char *value); /* SL_BAD_INPUT after one line on stderr */
 };
 
-/* What a step tells of itself. */
+/* Results of a step. */
 struct sl_rig_step {
     double ms;
-    double prefill_ms; /* of a generation */
+    double prefill_ms; /* of a generation's prompt */
     double loss;       /* a row's; of a training step */
 };
 
 struct sl_rig {
-    /* What the benchmark is. */
+    /* Set by the benchmark. */
     const char *name, *usage;
     const struct sl_rig_option *options; /* besides the rig's own */
     void *run;                           /* the benchmark's own state */
-    /* With the mesh known: checks the options, sets the schedule and what RUN needs. */
+    /* Called when the mesh is known: checks the options, sets the schedule and RUN's needs. */
     int (*prepare)(struct sl_rig *rig, struct sl_error *error);
     sl_program *program; /* of a coordinate; its argument is the rig */
     double (*floor_ms)(const struct sl_rig *rig, struct sl_floor_rates rates); /* a step's floor at these rates */
@@ -49,7 +49,7 @@ struct sl_rig {
     double floor_seconds;
 
     enum sl_dtype precision; /* of products' operands */
-    enum sl_dtype storage;   /* of weights that they read, and of what is kept and handed over */
+    enum sl_dtype storage;   /* of weights that products read, saved activations, and messages */
     const struct sl_gemm_backend *gemm;
     struct sl_cores cores;
     struct sl_mesh mesh;
@@ -80,7 +80,7 @@ int sl_rig_train(struct sl_trainer *trainer, const struct sl_batch *batch, struc
 
 /* The first fields of the JSON object, up to the number of threads. */
 void sl_rig_print_name(const struct sl_rig *rig, const char *benchmark);
-/* The steps' times, whose median is MEDIAN, and the floor's; THEORY_MS where there is one, else 0. */
+/* Prints the steps' times, with their MEDIAN, and the floor's; and THEORY_MS unless it is 0. */
 void sl_rig_print_ms(const struct sl_rig *rig, double median, double theory_ms);
 
 #endif

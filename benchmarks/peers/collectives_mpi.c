@@ -1,11 +1,11 @@
-/* collectives_mpi.c - what Open MPI needs for the operations of bench_collectives.c, among processes of one machine.
+/* collectives_mpi.c - times of Open MPI for the operations of bench_collectives.c, among processes of one machine.
  *
  *     mpirun -n N collectives_mpi SECONDS BYTES...
  *
- * The group is all N processes, one thread each. Calls, bytes and measuring are that program's: the time of a call
- * among calls that follow each other, until the slowest process has finished; the median of a few batches, their least
- * and most. The first process prints a JSON line for each operation and size; SECONDS is about how long one is
- * measured. */
+ * The group is all N processes, one thread each. Calls, bytes and measurements are as in that program: a time is a
+ * call's share of a series of calls, until the slowest process has finished; the median of a few batches, with their
+ * least and most. The first process prints a JSON line for each operation and size. SECONDS is about the time of a
+ * measurement. */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ struct worker {
     double seconds; /* of a measurement */
     char version[32];
     float *in, *out;
-    int elements; /* of a call: the whole input of psum and ppermute, otherwise what goes to or comes from a member */
+    int elements; /* of a call: the whole input of psum and ppermute, otherwise a member's part */
     int messages; /* of hand_over's ring */
 };
 
@@ -64,8 +64,8 @@ static void barrier(struct worker *w, int count) {
     for (int i = 0; i < count; i++) MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Messages go round the ring COUNT times. The first processes put one each into it; in the end their receivers take it
- * out. A slot is received into when what was sent from it two hand-overs before has left it. */
+/* Sends messages round the ring COUNT times. The first processes put one each into it; in the end their receivers take
+ * it out. A slot receives a message only after the message sent from it two hand-overs before has left it. */
 static void hand_over(struct worker *w, int count) {
     char *slot[2] = {(char *)w->in, (char *)w->out};
     MPI_Request sent = MPI_REQUEST_NULL;
@@ -105,7 +105,7 @@ static int by_value(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* OPERATION does PER_COUNT of what is timed for each of its count. */
+/* Measures OPERATION, which does PER_COUNT timed operations for each of its count. */
 static void measure(struct worker *w, const char *name, operation *operation, int bytes, int per_count) {
     double us[BATCHES];
     int count = 1, more = 1;
@@ -148,7 +148,8 @@ static int usage(void) {
     return 2;
 }
 
-/* Zeros whose pages are there. Negative ones: a compiler makes calloc, whose pages are not, of positive ones. */
+/* Returns zeros in pages that exist. They are negative zeros: a compiler turns positive ones into calloc, which leaves
+ * pages unmapped. */
 static float *zeros(size_t count) {
     float *array = malloc(count * sizeof *array);
     for (size_t i = 0; array && i < count; i++) array[i] = -0.0f;

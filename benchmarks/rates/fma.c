@@ -1,4 +1,4 @@
-/* fma.c - which multiply-adds this process uses, and how fast they and the clock are. */
+/* fma.c - chooses this process's multiply-adds, and measures their rate and the clock's. */
 #include "benchmarks/rates/fma.h"
 
 #include "spmd/base/cpu_level.h"

@@ -1,4 +1,4 @@
-/* fma.h - the rate that a core's multiply-adds have by themselves: what no matrix product can exceed.
+/* fma.h - the rate of a core's multiply-adds without memory, which no matrix product can exceed.
  *
  * The loop's sums stay in registers and do not wait for each other. It is built once per CPU level, as kernels are. */
 #ifndef SL_BENCHMARKS_RATES_FMA_H
@@ -11,7 +11,7 @@
 
 struct sl_fma_loop {
     const char *level; /* "x86-64-v4" */
-    int flops;         /* of an instruction, or of the two that stand for it */
+    int flops;         /* of an instruction, or of the two instructions that replace it */
     int in_a_round;    /* such instructions */
     float (*run)(uint64_t rounds);
 };
@@ -23,13 +23,13 @@ extern const struct sl_fma_loop sl_fma_loop_tiles; /* AMX_BF16 */
 /* Whether this process may use the CPU's tile unit, and oneDNN has not been kept from it by ONEDNN_MAX_CPU_ISA. */
 bool sl_fma_has_tiles(void);
 
-/* The fastest loop that this process can use; NULL where it has no instruction for DTYPE. */
+/* Returns the fastest loop that this process can use; NULL if it has no instruction for DTYPE. */
 const struct sl_fma_loop *sl_fma_loop_select(enum sl_dtype dtype);
 
 /* FLOP/s of the calling thread, over SECONDS. */
 double sl_fma_loop_measure(const struct sl_fma_loop *fma, double seconds);
 
-/* The core's clock in Hz, by additions that wait for each other: each takes a cycle. */
+/* Returns the core's clock in Hz, measured by dependent additions: each takes a cycle. */
 double sl_clock_measure(double seconds);
 
 #endif

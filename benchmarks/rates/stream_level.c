@@ -20,7 +20,7 @@ void SL_SUM_PASS(size_t n, float *restrict x, float *restrict y) {
 }
 
 float SL_READ_PASS(size_t n, const float *array) {
-    enum { SUMS = 128 }; /* eight of the widest vectors, which do not wait for each other */
+    enum { SUMS = 128 }; /* eight independent sums of the widest vectors */
     float sum[SUMS] = {0};
     for (size_t i = 0; i + SUMS <= n; i += SUMS) {
         for (int j = 0; j < SUMS; j++) sum[j] += array[i + (size_t)j];

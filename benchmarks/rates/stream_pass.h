@@ -1,5 +1,5 @@
-/* stream_pass.h - passes through arrays of N floats, built once per CPU level: of the optimizer's kind through four; of
- * a sum's kind through two, which both get it; and one that reads an array and returns its sum. */
+/* stream_pass.h - passes through arrays of N floats, built once per CPU level: one like an optimizer's through four
+ * arrays, one like a sum's through two, which both receive it, and one that reads an array and returns its sum. */
 #ifndef SL_BENCHMARKS_RATES_STREAM_PASS_H
 #define SL_BENCHMARKS_RATES_STREAM_PASS_H
 

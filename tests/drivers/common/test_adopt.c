@@ -1,5 +1,6 @@
-/* test_adopt.c - what a checkpoint's notes say of options, beyond what the harness fuzz_adopt draws: of options that a
- * program has not, of files that are no checkpoints, and of a program whose command line nobody has parsed. */
+/* test_adopt.c - options that a program adopts from a checkpoint's notes, beyond the cases of the harness fuzz_adopt:
+ * notes of options that a program does not have, files that are no checkpoints, and a program without a parsed command
+ * line. */
 #include "tests/rigs/changes.h"
 #include "tests/rigs/one_file.h"
 
@@ -20,7 +21,7 @@ static const struct sl_option table[] = {
     {"resume", SL_OPTION_TEXT, FIELD(resume), .value = "FILE", .path = SL_PATH_DATA, .help = "a file"},
     {0}};
 
-/* Writes a file whose notes are KEY=TEXT, pairs up to a NULL. */
+/* Writes a file with notes KEY=TEXT, from pairs up to a NULL. */
 static void save(const char *const *notes) {
     struct sl_store store = {0};
     struct sl_error error = {0};
@@ -30,7 +31,7 @@ static void save(const char *const *notes) {
     sl_store_free(&store);
 }
 
-/* Parses the words, the last of which is NULL. */
+/* Parses WORDS, which end with a NULL. */
 static void parse(struct sl_options *options, struct config *config, const struct sl_option_section *section,
                   char **words) {
     int count = 0;
@@ -60,7 +61,7 @@ static void options_that_a_program_has_not(void **state) {
     sl_options_free(&options);
 }
 
-/* Notes of a file that is no checkpoint say nothing of options. */
+/* Options are not adopted from the notes of a file that is no checkpoint. */
 static void files_that_are_no_checkpoints(void **state) {
     (void)state;
     struct config config;
@@ -72,7 +73,7 @@ static void files_that_are_no_checkpoints(void **state) {
     sl_options_free(&options);
 }
 
-/* A program that has filled in its options itself describes them under its own name. */
+/* A program that has set its options without parsing describes them under its own name. */
 static void options_that_nobody_has_parsed(void **state) {
     (void)state;
     struct config config = {.size = 5, .steps = 6};

@@ -1,5 +1,5 @@
-/* test_checkpoints.c - what a run's checkpoints are called and which of them count, what is refused before it begins,
- * and the command that people are told to go on with. */
+/* test_checkpoints.c - names of a run's checkpoints, which of these count, refusals before a run begins, and the
+ * command that is printed for resuming. */
 #include "tests/rigs/changes.h"
 #include "tests/rigs/folder.h"
 
@@ -42,7 +42,7 @@ static void clear(void) {
     assert_int_equal(system(command), 0);
 }
 
-/* ---- which of them count ---- */
+/* ---- which checkpoints count ---- */
 
 static void names_of_checkpoints(void **state) {
     (void)state;
@@ -63,7 +63,7 @@ static void names_of_checkpoints(void **state) {
     assert_false(sl_checkpoint_older("model.safetensors", made));
 }
 
-/* A directory so far down that no checkpoint's path fits, although the directory's does. */
+/* A directory at the limit of path lengths: its own path fits, but no checkpoint's does. */
 static void too_far_down(void **state) {
     (void)state;
     char deep[SL_MAX_PATH - 10], file[SL_MAX_PATH + 30], found[SL_MAX_PATH];
@@ -118,7 +118,7 @@ static void what_cannot_be_removed_is_told(void **state) {
     assert_non_null(strstr(error.message, "cannot be removed"));
     assert_int_equal(sl_checkpoint_prune("/nowhere", 3, 1, -1, &error), SL_FAILED);
     clear();
-    /* A name with a digit too many is not that of its step: there is nothing to remove. */
+    /* A name with a digit too many is not its step's name: there is nothing to remove. */
     save(3, "5");
     write_file(at("step-000000001.safetensors"), "", 0);
     assert_int_equal(sl_checkpoint_prune(folder, 3, 1, -1, &error), SL_OK);
@@ -168,7 +168,7 @@ static void runs_that_do_not_begin(void **state) {
     clear();
 }
 
-/* A directory whose lock somebody else has. */
+/* A directory with a lock held by another run. */
 static void directories_are_locked(void **state) {
     (void)state;
     struct sl_checkpoints one = {.options = {.save = at("saved"), .keep = 2}}, other = one;
@@ -184,9 +184,9 @@ static void directories_are_locked(void **state) {
     clear();
 }
 
-/* ---- what people are told ---- */
+/* ---- messages to users ---- */
 
-/* From here to expect_heard what is said on stderr is kept. */
+/* From here to expect_heard, saves all output to stderr. */
 struct ear {
     FILE *err;
     char *text;
@@ -236,7 +236,7 @@ static void commands_to_go_on_with(void **state) {
     expect_end(&run, false, "trainer --resume saved");
     command.engine = &mpi;
     expect_end(&run, false, "trainer --engine mpi --resume saved");
-    /* Metrics go on in their file where it is there. */
+    /* An existing file of metrics is continued. */
     static const char *metrics;
     static const struct sl_option named[] = {{"metrics", SL_OPTION_TEXT, .value = "FILE", .help = "a file"}, {0}};
     char file[sizeof path];

@@ -1,5 +1,5 @@
-/* test_convolution.c - the example's layers, and its networks over meshes: stages that hand over different widths,
- * connections that skip stages, images whose lines are sharded, convolutions whose channels are. */
+/* test_convolution.c - the example's layers, and its networks over meshes: stages that send different widths,
+ * connections that skip stages, images sharded by lines, convolutions sharded by channels. */
 #include "tests/rigs/numbers.h"
 #include "tests/rigs/run_on.h"
 
@@ -20,14 +20,14 @@ static void check_gradients(struct sl_module *module, const char *what) {
     sl_module_free(module);
 }
 
-/* A convolution is linear in x and in its kernel, so that differences have no error but rounding. */
+/* A convolution is linear in x and in its kernel, so differences have only rounding errors. */
 static void the_gradients_of_a_convolution_are_those_of_differences(void **state) {
     (void)state;
     check_gradients(conv3x3("conv", 3, 4, 1, 2, UNDIVIDED, NULL), "1 channel");
     check_gradients(conv3x3("conv", 3, 4, 3, 2, UNDIVIDED, NULL), "3 channels");
 }
 
-/* Columns pass by a layer that reads all others, some of them, or none; and where a skip ends all is linear, too. */
+/* Columns pass by a layer that reads all others, some of them, or none; the end of a skip is linear, too. */
 static void the_gradients_of_skips_are_those_of_differences(void **state) {
     (void)state;
     check_gradients(begin_skip(conv3x3("conv", 2, 4, 1, 2, UNDIVIDED, NULL), 0), "a beginning");
@@ -91,7 +91,7 @@ static const float *gradient(const struct network_run *run, const struct sl_tens
     return tensor->array.data;
 }
 
-/* The norm of the difference over that of the gradient. */
+/* Returns the norm of the difference over the norm of the gradient. */
 static double difference_of(const float *a, const float *b, size_t n) {
     double difference = 0, norm = 0;
     for (size_t i = 0; i < n; i++) {
@@ -101,7 +101,7 @@ static double difference_of(const float *a, const float *b, size_t n) {
     return sqrt(difference / norm);
 }
 
-/* Bytes that blocks of the U hand over for an image, as docs/experiments.md has them: their own, and what passes by. */
+/* Bytes that blocks of the U send per image, as in docs/experiments.md: their own, and the skips that pass by. */
 static void what_skips_blocks_passes_by_them(void **state) {
     static const int kib[] = {32, 16 + 32, 4 + 48, 16 + 32, 32};
     const struct network *network = network_find("u-shaped");
@@ -122,7 +122,7 @@ static void what_skips_blocks_passes_by_them(void **state) {
 /* The network of AT on one coordinate, for as many steps. */
 static struct setting alone(struct setting at) { return (struct setting){at.network, "1f1b", "pipe=1", at.steps}; }
 
-/* Runs each of SETTING [count], those of a network one after another, and COMPARES it with one coordinate. */
+/* Runs each SETTING [count], grouped by network, and COMPARES it with one coordinate. */
 static void compare(const struct setting *setting, size_t count,
                     void (*compares)(const struct setting *at, const struct network_run *run,
                                      const struct network_run *single)) {
@@ -153,8 +153,8 @@ static void expect_same_bits(const struct setting *at, const struct network_run 
     }
 }
 
-/* Stages take the same microbatches, in the same order, with slots as wide as the widest: no sum changes. What skips
- * stages is copied from one to the next. */
+/* Stages take the same microbatches, in the same order, with slots as wide as the widest: no sum changes. Skips are
+ * copied from one stage to the next. */
 static void stages_of_different_widths_give_the_same_bits(void **state) {
     static const struct setting all[] = {
         {"plain", "1f1b", "pipe=2", MOST_STEPS}, {"plain", "1f1b", "pipe=3", MOST_STEPS},
@@ -177,9 +177,9 @@ static void expect_rounding_alone(const struct setting *at, const struct network
     }
 }
 
-/* Bands and replicas give the sums over an image's points, and those over a batch, another order; channels those of a
- * product over channels. What a gradient sums are at most n = 128 * 32 * 32 summands. Rounding moves a sum like a
- * random walk, by sqrt(n) * 2^-24 of the summands' size (Higham and Mary 2019), in each of the two orders. */
+/* Bands and replicas change the order of sums over an image's points and over a batch; channels change the order of a
+ * product over channels. A gradient has at most n = 128 * 32 * 32 summands. Rounding moves a sum like a random walk, by
+ * sqrt(n) * 2^-24 of the summands' size (Higham and Mary 2019), in each of the two orders. */
 static void bands_channels_and_replicas_change_only_rounding(void **state) {
     static const struct setting all[] = {{"plain", "1f1b", "rows=2", 1},
                                          {"plain", "1f1b", "rows=4", 1},

@@ -1,4 +1,4 @@
-/* test_machine.c - from rates to seconds, and where coordinates lie. */
+/* test_machine.c - from rates to seconds, and the places of coordinates. */
 #include <limits.h>
 #include <math.h>
 #include <setjmp.h>
@@ -44,8 +44,8 @@ static void others_lie_between(void **state) {
     assert_true(huge > 60e9 && huge <= 90e9 * (1 + 1e-9));
 }
 
-/* Of few rows the rate is as theirs: half as many have half of it, also between and beyond the shapes that are known.
- */
+/* The rate of few rows is proportional to the rows: half as many rows have half the rate, also between and beyond the
+ * known shapes. */
 static void rates_go_on_as_they_went(void **state) {
     (void)state;
     struct sl_machine machine = {0};
@@ -74,7 +74,7 @@ static void other_types_count_only_where_nothing_else_is_known(void **state) {
     assert_true(near(sl_machine_product(&one, SL_BF16, 64, 64, 64, true, false), 2.0 * 64 * 64 * 64 / 10e9));
 }
 
-/* Rings: N - 1 steps of a part each, twice for a sum that all get. */
+/* Rings: N - 1 steps of a part each, twice for a sum for all members. */
 static void calls_are_rings(void **state) {
     (void)state;
     const struct sl_machine machine = {.latency = {0, 0, 1e-6, 2e-6, 1e-3}, .bandwidth = {1e10, 1e10, 1e10, 1e9, 1e8}};
@@ -87,7 +87,7 @@ static void calls_are_rings(void **state) {
     assert_true(sl_machine_touched(SL_PSUM, 1, 4e6) == 0);
 }
 
-/* Between groups that are known on a line; more members wait for more. An older file knows one figure. */
+/* Times are interpolated between known groups; larger groups wait longer. An older file knows one figure. */
 static void calls_depend_on_groups(void **state) {
     (void)state;
     const struct sl_machine_turns known = {
@@ -99,7 +99,8 @@ static void calls_depend_on_groups(void **state) {
     assert_true(sl_machine_turn(&older, 2) == 5e-6 && sl_machine_turn(&older, 64) == 5e-6);
 }
 
-/* Who shares a core takes what peers have no faster than has been measured of such a group, nor than over the link. */
+/* If members share a core, peers' data arrive at most at the bandwidth measured of such a group, and at most at the
+ * link's. */
 static void groups_have_a_bandwidth(void **state) {
     (void)state;
     const struct sl_machine machine = {.bandwidth = {1e10, 1e10, 1e10, 1e10, 1e8}};
@@ -111,7 +112,7 @@ static void groups_have_a_bandwidth(void **state) {
     assert_true(near(sl_machine_collective(&machine, &turns, SL_LINK_NETWORK, SL_ALL_GATHER, 4, 4e6), 3e-2));
 }
 
-/* Two nodes of four devices in pairs, and one of two that are half as fast. */
+/* Two nodes of four devices in pairs, and one of two devices with half the speed. */
 static const struct sl_machine uneven = {.kinds = 2,
                                          .nodes = {{.count = 2, .places = 4, .package = 2, .memory = 80e9, .speed = 1},
                                                    {.count = 1, .places = 2, .memory = 24e9, .speed = 0.5}}};
@@ -131,7 +132,7 @@ static void coordinates_fill_nodes(void **state) {
     assert_int_equal(sl_machine_sharing(&uneven, 10), 0);
 }
 
-/* Eight places are four cores of two threads each; or GPUs, four of which are joined. */
+/* Eight places are four cores of two threads each; or GPUs, joined by fours. */
 static void near_places(void **state) {
     const struct sl_machine threads = {.kinds = 1, .nodes = {{.count = 1, .places = 8, .core = 2, .package = 4}}};
     const struct sl_machine gpus = {.kinds = 1, .nodes = {{.count = 1, .places = 8, .gpus = 4}}};
@@ -156,7 +157,7 @@ static void cores_may_be_shared(void **state) {
     assert_int_equal(sl_machine_link(&laptop, 0, 7), SL_LINK_PACKAGE);
 }
 
-/* The slowest place that is used counts; where coordinates roam, all do. Nodes' own speeds count, too. */
+/* The slowest used place counts; for coordinates that roam, all places do. Nodes' own speeds count, too. */
 static void places_may_differ(void **state) {
     (void)state;
     const struct sl_machine laptop = {
@@ -172,7 +173,7 @@ static void places_may_differ(void **state) {
     assert_true(sl_machine_speed(&swarm, 5, 1) == 1.25);
 }
 
-/* One preempted piece of work says nothing, nor does one that only some have done. */
+/* Ignores one preempted piece of work, and work that only some places have done. */
 static void places_are_compared(void **state) {
     (void)state;
     struct sl_machine machine = {.kinds = 1, .nodes = {{.count = 1, .places = 3, .speed = 1}}};
@@ -188,7 +189,7 @@ static void places_are_compared(void **state) {
     assert_true(speeds[0] == 0 && speeds[1] == 0);
 }
 
-/* What is written is read again; of places that are alike, and of groups that are unknown, nothing is written. */
+/* Written machines are read again; equal speeds of places and unknown groups are not written. */
 static void speeds_and_calls_are_kept(void **state) {
     static struct sl_machine machine, again;
     struct sl_error error = {0};

@@ -1,4 +1,4 @@
-/* test_machine_file.c - files of machines: what is wrong with each is said. */
+/* test_machine_file.c - files of machines: an error message for each fault. */
 #include "tests/rigs/changes.h"
 #include "tests/rigs/one_file.h"
 
@@ -120,7 +120,7 @@ static void what_is_wrong_is_said(void **state) {
     EXPECT_CHANGES(path, sound, changes, try, &machine);
 }
 
-/* A list of COUNT elements, of which there may be fewer. */
+/* Expects LINE for a list with COUNT elements, which are too many. */
 static void expect_too_many(const char *list, const char *row, int count, const char *line) {
     static struct sl_machine machine;
     char *rows = calloc((size_t)count, strlen(row) + 2), *to = rows;
@@ -139,7 +139,7 @@ static void lists_have_limits(void **state) {
     expect_too_many("[{\"count\": 2, \"places\": 4}]", "{}", SL_MACHINE_NODES + 1, "\"nodes\" must be a list of 1 to");
 }
 
-/* What is written is read, and is the same; with speeds of all places, of some, of none. */
+/* Written files are read again, and are the same; with speeds of all places, of some, of none. */
 static void what_is_written_is_read(void **state) {
     (void)state;
     static const struct change speeds[] = {{"\"places\": 4", "\"places\": 4, \"speeds\": [1, 2, 3, 4]", NULL},

@@ -1,4 +1,4 @@
-/* test_process_memory.c - what the kernel's files say of memory, and who has too little of it. */
+/* test_process_memory.c - the kernel's files about memory, and processes with too little of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -159,7 +159,7 @@ static void coordinates_of_a_machine_share_it(void **state) {
     assert_true(sl_memory_fits(memory, &mesh, &misfit));
     for (int c = 0; c < 4; c++) memory[c].limits.room[SL_LIMIT_MACHINE] = 80 * GB + besides;
     assert_true(sl_memory_fits(memory, &mesh, &misfit));
-    memory[3].limits.room[SL_LIMIT_MACHINE] = 79 * GB; /* what one of them sees is true for all */
+    memory[3].limits.room[SL_LIMIT_MACHINE] = 79 * GB; /* a limit that one of them sees holds for all */
     assert_false(sl_memory_fits(memory, &mesh, &misfit));
     assert_true(misfit.limit == SL_LIMIT_MACHINE && misfit.need == 80 * GB + besides && misfit.room == 79 * GB);
     assert_true(misfit.besides == besides);

@@ -81,8 +81,8 @@ static void many_questions_and_choices(void **state) {
     sl_choices_free(&read);
 }
 
-/* What stands before a text's first token differs: a token that ends or begins texts, that of a newline, any. A choice
- * that makes no token of its own is refused: here the prompt's end and the choice make one that the prompt has. */
+/* The token before a text's first token differs: a token that ends or begins texts, a newline's, any. A choice without
+ * a token of its own is refused: here the prompt's end and the choice make one token, which the prompt has. */
 static void questions_of_tokens(void **state) {
     (void)state;
     static const char *const files[] = {"gpt2.json",    "qwen2.json",  "smollm.gguf",
@@ -106,7 +106,7 @@ static void questions_of_tokens(void **state) {
     }
 }
 
-/* Without tokens that begin or end a text: gpt2.json with another name for its only special one. */
+/* No tokens begin or end a text: gpt2.json with another name for its only special token. */
 static void questions_without_an_end(void **state) {
     (void)state;
     struct sl_tokenizer *tokenizer;
@@ -149,7 +149,8 @@ static void questions_of_bytes_alone(void **state) {
     sl_tokenizer_close(tokenizer);
 }
 
-/* Where a prompt's end and a choice make other tokens together than alone, what is scored begins before the choice. */
+/* If a prompt's end and a choice give other tokens together than separately, the scored part begins before the
+ * choice. */
 static void prompts_and_choices_may_merge(void **state) {
     (void)state;
     struct sl_tokenizer *tokenizer;
