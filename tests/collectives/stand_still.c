@@ -1,8 +1,8 @@
-/* stand_still.c WHERE [TIMEOUT] - three processes, the second of which stops itself: "before" the run, "late" in it,
- * when others wait for it and it has told them that it is there, "in" it after its last call, "after" it, or nowhere
- * ("never"). "lost": only the first process is in the run, and is killed while the others look on. "unwatched": no
- * process may start a thread, nor then the watchdog; "unwatched-end": so it is once the run is over. TIMEOUT: 1 second.
- * Exit status: the run's. */
+/* stand_still.c WHERE [TIMEOUT] - runs three processes; the second stops itself at WHERE: "before" the run; "late" in
+ * it, when others wait for it and have heard from it; "in" it after its last call; "after" it; or "never". "lost": only
+ * the first process is in the run, and is killed while the others look on. "unwatched": no process may start a thread,
+ * so there is no watchdog; "unwatched-end": the same once the run is over. TIMEOUT: 1 second. The exit status is the
+ * run's. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static void allow_no_threads(void) {
     pthread_attr_destroy(&attributes);
 }
 
-/* Computes for half a second, in which others hear from it. */
+/* Computes for half a second, and reports progress to the others meanwhile. */
 static int linger(struct sl_spmd *self) {
     const struct timespec pause = {.tv_nsec = 5000000};
     for (int i = 0; i < 100; i++) {

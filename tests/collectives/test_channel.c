@@ -1,4 +1,4 @@
-/* test_channel.c - hand-over between two coordinates: order, contents, room, ends that meet, misuse. */
+/* test_channel.c - messages between two coordinates: order, contents, room, matching ends, misuse. */
 #include "tests/rigs/run_on.h"
 
 #include <stdlib.h>
@@ -45,8 +45,8 @@ static void test_stream(void **state) {
 
 /* ---- room ---- */
 
-/* The sender fills all slots without waiting; what it wrote stays until it is released; where memory is shared both
- * ends see the same one. */
+/* The sender fills all slots without waiting; a slot's contents stay until it is released; with shared memory both ends
+ * see the same slot. */
 static int room_program(struct sl_spmd *self, void *arg) {
     void *const *sent = arg;
     struct sl_group pair;
@@ -139,7 +139,7 @@ static void test_ring(void **state) {
     for (int i = 0; i < 4; i++) expect_ok(meshes[i], ring_program, NULL);
 }
 
-/* The n-th openings meet, whoever opens first. */
+/* The n-th openings of both ends match, in either order. */
 static int openings_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_channel channel[5];

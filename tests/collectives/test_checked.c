@@ -1,4 +1,4 @@
-/* test_checked.c - what goes wrong ends with a verdict that names coordinates and call sites, and never hangs. */
+/* test_checked.c - faulty programs end with a verdict that names coordinates and call sites, and never hang. */
 #include "tests/rigs/run_on.h"
 
 #include <stdlib.h>
@@ -26,11 +26,11 @@ static void test_debug_builds_are_checked(void **state) {
     assert_int_equal(engine.checked, SL_DEBUG_BUILD);
 }
 
-/* ---- calls that differ ---- */
+/* ---- differing calls ---- */
 
 enum difference { OPERATION, DTYPE, COUNT, ROOT, SCALE, SITE, PAIRS, ONE_SIDED_PAIR, DIFFERENCES };
 
-/* Coordinate 1 differs. Room for whatever the others would move. */
+/* Coordinate 1's call differs. Arrays are large enough for the others' calls. */
 static int differing_program(struct sl_spmd *self, void *arg) {
     struct sl_group world;
     SL_TRY(open_world(self, &world));
@@ -74,7 +74,7 @@ static void test_differing_calls(void **state) {
     }
 }
 
-/* Members that have nothing to do with each other are compared, too: 2 is a hole of the permutation. */
+/* Members without a common message are compared, too: 2 is a hole of the permutation. */
 static int distant_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world;
@@ -94,7 +94,7 @@ static void test_distant_members(void **state) {
                    "ppermute of 2 f32");
 }
 
-/* Nothing is moved between calls that differ, whoever comes first. */
+/* No data are moved between differing calls, whichever comes first. */
 static int shorter_program(struct sl_spmd *self, void *arg) {
     struct sl_group world;
     float(*x)[1000] = arg;
@@ -118,7 +118,7 @@ static void test_nothing_moves(void **state) {
     }
 }
 
-/* The same of calls that would fit, of memory where coordinates compute. */
+/* The same of calls with fitting sizes at different lines, in device memory. */
 enum { ALIKE = 1000 };
 
 static int alike_program(struct sl_spmd *self, void *arg) {
@@ -221,7 +221,8 @@ static void test_crossed_groups(void **state) {
                    "coordinate 1 (x=1) waits for coordinate 0 in barrier over \"x\" at b.c:2");
 }
 
-/* Everyone takes from the next before it sends; where there is a coordinate outside the ring, it computes for long. */
+/* Each coordinate of the ring takes from the next before it sends; a coordinate outside the ring computes until the run
+ * ends. */
 static int hungry_program(struct sl_spmd *self, void *arg) {
     struct sl_channel in, out;
     const void *message;
@@ -235,7 +236,7 @@ static int hungry_program(struct sl_spmd *self, void *arg) {
     return sl_channel_take(self, &in, &message);
 }
 
-/* Each of the first RING coordinates waits for the next one; in another process than that which knows, nobody does. */
+/* Each of the first RING coordinates waits for the next one. One process knows the waits. */
 static void check_ring(const struct sl_waits *waits, int ring) {
     for (int i = 0; i < ring && waits->coordinates; i++) {
         const struct sl_waiting *of = &waits->coordinate[i];
@@ -391,7 +392,7 @@ static int giving_up_program(struct sl_spmd *self, void *arg) {
         sleep_ms(20);
         return giving_up->message ? sl_fail(self, giving_up->status, "%s", giving_up->message) : giving_up->status;
     }
-    float *x = calloc(1000, sizeof *x); /* freed at once: nobody may reach into it any more */
+    float *x = calloc(1000, sizeof *x); /* freed at once: no other coordinate may access it any more */
     for (int i = 0, status = SL_OK; i < 3 && x; i++) {
         status = sl_psum(self, &world, SL_F32, x, x, 1000);
         giving_up->seen[self->coordinate] = status;
@@ -417,12 +418,12 @@ static void test_giving_up(void **state) {
     }
 }
 
-/* 0 gives up while 1 and 2 add up arrays, which they unmap as soon as their call has ended in whatever way: reaching
- * into them then crashes. 1 comes late, so that 2, asleep by then, is still busy when 1 has done its share. */
+/* 0 gives up while 1 and 2 add up arrays, and they unmap these as soon as their call has ended in any way: a later
+ * access crashes. 1 comes late, so that 2, asleep by then, is still busy when 1 has done its share. */
 static int abrupt_program(struct sl_spmd *self, void *arg) {
     const int me = self->coordinate, alone[] = {0}, two[] = {1, 2};
     struct sl_group group;
-    const size_t count = (size_t)1 << (test_runs_few ? 15 : 20); /* where sums are slow, these take as long */
+    const size_t count = (size_t)1 << (test_runs_few ? 15 : 20); /* slow sums of fewer elements take as long */
     SL_TRY(sl_group_list(self, me ? 2 : 1, me ? two : alone, &group));
     if (me == 0) {
         sleep_us(500 + 100 * *(int *)arg);
@@ -594,7 +595,7 @@ static void test_arguments(void **state) {
     }
 }
 
-/* What overlaps in an allowed way, and NULL where nothing is read, is no error. */
+/* Allowed overlaps, and NULL for data that are not read, are no errors. */
 static int allowed_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world;
@@ -618,7 +619,7 @@ static void test_allowed(void **state) {
     expect_ok("x=4", allowed_program, NULL);
 }
 
-/* ---- where verdicts go, and engines ---- */
+/* ---- targets of verdicts, and engines ---- */
 
 static int failing_program(struct sl_spmd *self, void *arg) {
     (void)arg;
@@ -665,7 +666,7 @@ static void test_engines(void **state) {
     assert_true(engine.timeout == 30 && !engine.error);
     assert_int_equal(sl_engine_open(&engine, "tpu", &error), SL_BAD_INPUT);
     assert_string_equal(error.message, "there is no engine \"tpu\": choose one of local, mpi, nccl");
-    /* One that was left out of the build resolves, and says what builds it; so does a run. */
+    /* An engine outside the build is found; opening it, or a run, reports the build option. */
     if (sl_engine_mpi.missing) {
         assert_int_equal(sl_engine_open(&engine, "mpi", &error), SL_BAD_INPUT);
         assert_string_equal(error.message, "engine \"mpi\" is not in this build: configure with -DSL_MPI=ON");

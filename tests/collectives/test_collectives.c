@@ -9,8 +9,8 @@ enum { MOST_COORDINATES = 64 }; /* of its meshes */
 /* Whether the second argument is "many", in the long form: a million random calls, of shorter arrays. */
 static bool makes_many;
 
-/* What only computes what is expected need not be watched: a race is between the calls, and in the arrays that they
- * have been given, which memset, malloc and memcmp touch as a whole. */
+/* The computation of expected values need not be watched: races could only be between the calls, and in their arrays,
+ * which memset, malloc and memcmp touch as a whole. */
 #if defined(__clang__)
 #define UNWATCHED __attribute__((no_sanitize("thread")))
 #else
@@ -25,8 +25,8 @@ UNWATCHED static float bits_to_float(uint32_t bits) {
     return value;
 }
 
-/* Element I of coordinate C's input in trial T, as 32 bits of type DTYPE (16 for bf16): spread over many magnitudes, so
- * that the order of additions shows in the last bits. */
+/* Returns element I of coordinate C's input in trial T, as 32 bits of type DTYPE (16 for bf16): spread over many
+ * magnitudes, so that the order of additions shows in the last bits. */
 UNWATCHED static uint32_t element(enum sl_dtype dtype, uint64_t t, int c, size_t i) {
     const uint32_t random = mix(t * 1000003 + (uint64_t)c * 7919 + i * 64 + 1);
     if (dtype == SL_I32) return random;
@@ -58,7 +58,8 @@ UNWATCHED static void put(void *array, enum sl_dtype dtype, size_t i, uint32_t b
     }
 }
 
-/* The sum of the largest power of two of MEMBERS below all of them, and that of the others. */
+/* Returns the sum of two sums: of the first members, the largest power of two of MEMBERS below all, and of the
+ * others. */
 UNWATCHED static float tree(enum sl_dtype dtype, int members, const uint32_t *value) {
     int left = 1;
     if (members == 1) return as_float(dtype, value[0]);
@@ -66,7 +67,7 @@ UNWATCHED static float tree(enum sl_dtype dtype, int members, const uint32_t *va
     return tree(dtype, left, value) + tree(dtype, members - left, value + left);
 }
 
-/* Sum in member order, or in that of a tree, times SCALE, or maximum of what VALUE gives for the members. */
+/* The members' sum in member order or in a tree's order, times SCALE, or their maximum. VALUE: the members' values. */
 UNWATCHED static uint32_t combined(enum sl_reduction reduction, enum sl_dtype dtype, float scale, int members,
                                    const uint32_t *value) {
     if (dtype == SL_I32) {
@@ -207,11 +208,11 @@ UNWATCHED static void fill_in(const struct trial *t, void *in, int c) {
     for (size_t i = 0; i < t->input; i++) put(in, t->dtype, i, element(t->dtype, t->seed, c, i));
 }
 
-/* Takes memory, in place where chosen, not always aligned, and fills in the input of position RANK, coordinate C. */
+/* Allocates memory, in place or not, not always aligned. Fills in the input of position RANK, coordinate C. */
 static int prepare(struct trial *trial, int rank, int c) {
     const size_t size = sl_dtype_size(trial->dtype), shift = trial->seed % 2 ? size : 0;
     const bool joins = trial->operation == ALL_GATHER || (trial->operation == GATHER && trial->root == rank);
-    if (trial->operation == GATHER && trial->root != rank) trial->output = 0; /* it is left as it is */
+    if (trial->operation == GATHER && trial->root != rank) trial->output = 0; /* it stays unchanged */
     const size_t in = trial->input * size, out = trial->output * size;
     trial->bytes = in + out + 3 * GUARD;
     trial->memory = malloc(trial->bytes);
@@ -333,8 +334,8 @@ UNWATCHED static void fill_expected(const struct trial *t, const struct sl_group
     for (size_t i = 0; i < t->output; i++) put(out, t->dtype, i, expected(t, group, i));
 }
 
-/* All of the memory as it has to be: guards, the input where it is not overwritten, the output. Returns the offset of
- * the first byte that differs, or -1. */
+/* Compares all memory with its expected contents: guards, input unless overwritten, output. Returns the offset of the
+ * first differing byte, or -1. */
 static long compare(const struct trial *t, const struct sl_group *group) {
     char *want = malloc(t->bytes);
     if (!want) return 0;
@@ -349,7 +350,7 @@ static long compare(const struct trial *t, const struct sl_group *group) {
 
 /* ---- the program ---- */
 
-/* The axes of a random subset, or a random list of coordinates. Rank -1 for those outside. */
+/* Opens a group of random axes, or of a random list of coordinates. Coordinates outside have rank -1. */
 static int open_random_group(struct sl_spmd *self, uint64_t *random, struct sl_group *group) {
     const struct sl_mesh *mesh = self->mesh;
     if (pick(random, 3) == 0) {
@@ -409,7 +410,7 @@ static int random_round(struct sl_spmd *self, uint64_t *random, long *called) {
     return status;
 }
 
-/* Calls that are drawn from a seed, at least so many. */
+/* Calls drawn from SEED, at least CALLS of them. */
 struct series {
     uint64_t seed;
     long calls;
@@ -422,14 +423,14 @@ static int random_program(struct sl_spmd *self, void *arg) {
     return SL_OK;
 }
 
-/* The number that the environment has under NAME; WITHOUT, where it has none. */
+/* Returns the number in the environment variable NAME, or WITHOUT. */
 static long asked(const char *name, long without) {
     const char *given = getenv(name);
     return given ? atol(given) : without;
 }
 
-/* Each mesh has its share of SL_TEST_CALLS, plain and checked, at most A_RUN of them in a run, as a run keeps every
- * group that it has opened; SL_TEST_SEED says which calls. */
+/* Each mesh has its share of SL_TEST_CALLS, plain and checked, at most A_RUN of them in a run, because a run keeps all
+ * groups that it has opened. SL_TEST_SEED chooses the calls. */
 static void test_random(void **state) {
     (void)state;
     enum { A_RUN = 1000 };
@@ -457,7 +458,7 @@ static void test_largest_mesh(void **state) {
 
 /* ---- particular cases ---- */
 
-/* Every macro, in both forms, with numbers that can be read. */
+/* Every macro, in both forms, with readable numbers. */
 static int macros_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group group;
@@ -508,7 +509,7 @@ static void test_macros(void **state) {
     expect_ok("data=2,model=3", macros_program, NULL);
 }
 
-/* The root's output is every member's blocks; this is the operation that assembles shard_map's outputs. */
+/* The root's output is every member's blocks; shard_map assembles its outputs by this operation. */
 static int gather_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group group;
@@ -543,7 +544,7 @@ static int nan_program(struct sl_spmd *self, void *arg) {
     if (group.rank < 3) x[group.rank] = NAN;
     SL_TRY(sl_pmax(self, &group, SL_F32, x, x, 4));
     CHECK(self, isnan(x[0]) && isnan(x[1]) && isnan(x[2]) && x[3] == 2);
-    uint16_t half[2] = {0x7f81, 0x3f80}; /* a NaN whose low bits would round away; 1 */
+    uint16_t half[2] = {0x7f81, 0x3f80}; /* a NaN with low bits only, which rounding would clear; 1 */
     SL_TRY(sl_psum(self, &group, SL_BF16, half, half, 2));
     CHECK(self, (half[0] & 0x7fff) > 0x7f80 && half[1] == 0x4040);
     const float largest = 3.4028235e38f;
@@ -558,7 +559,7 @@ static void test_nan(void **state) {
     expect_ok("x=3", nan_program, NULL);
 }
 
-/* Members that neither send nor receive do not wait for those that do. */
+/* Members that neither send nor receive do not wait for the others. */
 static int holes_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world;
@@ -588,7 +589,7 @@ static void test_holes(void **state) {
     expect_ok("x=3", holes_program, NULL);
 }
 
-/* The same sums bit for bit, whoever comes late. */
+/* Sums are the same bit for bit, whichever coordinate comes late. */
 static int late_program(struct sl_spmd *self, void *arg) {
     struct sl_group group;
     SL_TRY(sl_group_axes(self, "*", &group));

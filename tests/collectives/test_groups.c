@@ -1,14 +1,14 @@
-/* test_groups.c - what groups have in common, what their members read of each other alone, and how groups are closed.
- */
+/* test_groups.c - members' common memory, reads of peers' memory without their calls, and closing of groups. */
 #include "tests/rigs/run_on.h"
 
 #include <malloc.h>
 
 enum { MOST_COORDINATES = 64 }; /* of its meshes */
 
-/* ---- what members have in common ---- */
+/* ---- common memory of members ---- */
 
-/* Each member gathers the others' columns of [2, 3] alone, as often as it likes; who cannot has no address to give. */
+/* Each member gathers the others' columns of [2, 3] without their calls, any number of times. Engines that cannot read
+ * peers are left out. */
 static int alone_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group group;
@@ -37,8 +37,8 @@ static void test_alone(void **state) {
     expect_ok("x=4", alone_program, NULL);
 }
 
-/* Each member writes its own number into what they have in common, and then reads the others'; every group has memory
- * of its own, and the same again when it asks again. */
+/* Each member writes its own number into the common memory and then reads the others'. Every group has memory of its
+ * own; asking again returns the same memory. */
 static int common_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group group, other;
@@ -78,7 +78,7 @@ static int unequal_program(struct sl_spmd *self, void *arg) {
     return self->coordinate ? SL_OK : sl_barrier(self, &group);
 }
 
-/* Without the others, or of a group that is none. */
+/* Gathers without the others, or over an empty group. */
 static int apart_program(struct sl_spmd *self, void *arg) {
     const int32_t in[1] = {0}, *mine = in;
     int32_t out[2];
@@ -117,9 +117,9 @@ static void test_common_memory(void **state) {
                        "the group \"*\" has 128 bytes in common, not 64");
 }
 
-/* ---- groups that are closed ---- */
+/* ---- closed groups ---- */
 
-/* Over members that lag behind each other, of which other groups are open. */
+/* Closes groups of members that lag behind each other, while others of their groups are open. */
 static int open_and_close(struct sl_spmd *self, int round) {
     struct sl_group pair, row, other = {0};
     const int list[2] = {round % 4, (round + 1) % 4};
@@ -137,23 +137,23 @@ static int open_and_close(struct sl_spmd *self, int round) {
     SL_TRY(end_call(self, &request, round % 2 ? -1 : 0));
     CHECK(self, sum == sl_group_member(&row, 0) + round);
     SL_TRY(sl_group_close(self, &row));
-    SL_TRY(sl_group_close(self, &row));  /* which is empty now */
-    return sl_group_close(self, &other); /* or has never been open */
+    SL_TRY(sl_group_close(self, &row));  /* it is empty now */
+    return sl_group_close(self, &other); /* it was never open */
 }
 
 enum { SANITIZED = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) };
 
-/* Whether glibc's heap is the program's, and what is on it this engine's. */
+/* Returns whether the heap is glibc's, and this engine's allocations are on it. */
 static bool counts_heap(void) { return !SANITIZED && strcmp(test_engine, "nccl") != 0; }
 
-/* Of all threads. */
+/* Bytes of all threads. */
 static size_t heap_in_use(void) {
     if (!counts_heap()) return 0;
     const struct mallinfo2 info = mallinfo2();
     return info.uordblks + info.hblkhd;
 }
 
-/* What a round takes is there again after it: the rounds after the first hundred take nothing. */
+/* A round releases all of its memory: after the first hundred rounds, the heap does not grow. */
 static int closing_program(struct sl_spmd *self, void *arg) {
     const int rounds = *(const int *)arg;
     struct sl_group world;

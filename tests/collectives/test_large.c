@@ -1,5 +1,5 @@
-/* test_large.c - groups of more than 64 members: what they compute against sums taken alone, and what verdicts say
- * where lists would be too long. Processes are as few as that takes; of threads there are 1,024 under --long, too. */
+/* test_large.c - groups of more than 64 members: their results against sums computed without them, and verdicts with
+ * lists too long to print. There are as few processes as that needs; with --long there are 1,024 threads, too. */
 #include "tests/rigs/run_on.h"
 
 #include <time.h>
@@ -14,7 +14,8 @@ static float element(int m, int i) {
     return ((float)(word >> 8) - 8388608.0f) * (word & 1 ? 1e-3f : 1.0f);
 }
 
-/* The sum of element I of COUNT members from FIRST on that are STRIDE apart: 64 of them in order, then the sums. */
+/* Returns the sum of element I of COUNT members from FIRST on, STRIDE apart: in order within blocks of 64, then over
+ * the blocks' sums. */
 static float in_blocks(int first, int stride, int count, int i) {
     float sum = 0;
     for (int block = 0; block < count; block += 64) {
@@ -32,7 +33,7 @@ static float by_tree(int first, int stride, int count, int i) {
     return by_tree(first, stride, half, i) + by_tree(first + half * stride, stride, count - half, i);
 }
 
-/* psum, in place and not, by blocks and by tree, of COUNT elements, of which a few are looked at. */
+/* Checks a few elements of a psum of COUNT elements, in place and not, by blocks and by tree. */
 static int check_sums(struct sl_spmd *self, const struct sl_group *group, int count) {
     static const int looks = 7;
     float in[LONG], out[LONG];
@@ -108,7 +109,7 @@ static int collectives_program(struct sl_spmd *self, void *arg) {
     return sl_group_close(self, &rows);
 }
 
-/* More calls than there are slots, several at once, of kinds that go through gates and of others. */
+/* More calls than slots, several at once, with gates and without. */
 static int overlapping_program(struct sl_spmd *self, void *arg) {
     const int rounds = *(int *)arg;
     struct sl_group world;
@@ -156,10 +157,10 @@ static void a_thousand_agree(void **state) {
 
 /* ---- verdicts ---- */
 
-/* Seconds: the engine's own, as so many processes share few cores; but for deadlocks, which take as long. */
+/* Seconds: the engine's own, because so many processes share few cores; less for deadlocks, which take all of it. */
 enum { PATIENCE = 30, PATIENCE_IN_VAIN = 8 };
 
-/* One waits for a message that another one does not send before all have met. */
+/* Coordinate 0 waits for a message that coordinate 1 would send only after the barrier. */
 static int crossed_program(struct sl_spmd *self, void *arg) {
     struct sl_group world;
     struct sl_channel in;
@@ -180,7 +181,7 @@ static void who_is_missing_is_named(void **state) {
                    "coordinate 1 (data=0, pipe=1) waits for coordinate 0 in barrier over \"*\"");
 }
 
-/* A circle of more waits than a screen has room for: each takes from the next what nobody posts. */
+/* A circle of more waits than a screen has room for: each takes a message from the next, which does not send one. */
 static int ring_program(struct sl_spmd *self, void *arg) {
     const int size = self->mesh->size, me = self->coordinate;
     struct sl_channel from, to;
@@ -221,7 +222,7 @@ static void who_waits_is_told_by_ranges(void **state) {
                    "pipe=1, data=99 in barrier over \"data\" at ");
 }
 
-/* One makes another call: of a kind that all members come to, or of one that concerns two. */
+/* One member makes another call: a kind for all members, or a kind for two. */
 static int differing_program(struct sl_spmd *self, void *arg) {
     const bool alike = *(bool *)arg;
     struct sl_group world;

@@ -1,13 +1,13 @@
-/* test_late_messages.c - engine mpi, where MPI delivers messages beside data later than bells ring for them. */
+/* test_late_messages.c - engine mpi, if MPI delivers messages beside data later than their bells. */
 #include "tests/rigs/run_on.h"
 
 #include <mpi.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST = 64, LATE_MS = 150, PATIENCE_S = 30, LONGEST_DATA = 512 /* bytes that these runs send otherwise */ };
+enum { MOST = 64, LATE_MS = 150, PATIENCE_S = 30, LONGEST_DATA = 512 /* bytes: largest message of these runs' data */ };
 
-/* In place of MPI's functions: such a message leaves LATE_MS after MPI was given it. */
+/* Replacements of MPI's functions: a message beside data leaves LATE_MS after the call. */
 static struct {
     MPI_Request request;
     double leaves; /* on sl_now's clock */
@@ -24,7 +24,7 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
     return code;
 }
 
-/* Whatever is asked for, messages whose time has come leave. */
+/* Called by all replacements: sends the messages that are due. */
 static void let_leave(void) {
     for (int i = 0; i < messages; i++) {
         if (late[i].left || sl_now() < late[i].leaves) continue;
@@ -60,7 +60,7 @@ static void a_late_verdict_is_heard(void **state) {
     (void)state;
     for (int waits = 0; waits < 2; waits++) {
         bool arg = waits;
-        alarm(PATIENCE_S); /* a run that hangs */
+        alarm(PATIENCE_S); /* in case a run hangs */
         EXPECT_VERDICT(((struct test_run){.mesh = "x=3", .arg = &arg}), failing_program, SL_FAILED,
                        "coordinate 0 (x=0): it fails");
         alarm(0);

@@ -1,11 +1,11 @@
-/* test_nccl.c - what is the nccl engine's own: memory on devices, and queues. The other tests run on it, too, with
- * memory of the host's. What goes wrong in NCCL: test_nccl_faults.c. */
+/* test_nccl.c - particulars of the nccl engine: memory on devices, and queues. The other tests run on it, too, with
+ * memory of the host. For faults of NCCL see test_nccl_faults.c. */
 #include "tests/rigs/run_on.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- calls on the device's memory do what they do on the host's, which test_collectives.c checks ---- */
+/* ---- calls on device memory give the results of calls on host memory, which test_collectives.c checks ---- */
 
 enum { MOST = 4096, GUARD = 64 };
 
@@ -82,8 +82,8 @@ static bool is_close(const char *a, const char *b, enum sl_dtype dtype, bool sum
     return true;
 }
 
-/* One call with input and output on the device or (bits of WHERE) on the host, and nothing waited for that sl_wait and
- * the queue do not wait for: what comes out is what comes out on the host. */
+/* Makes a call with input and output on the device or, by the bits of WHERE, on the host, with no other waits than
+ * those of sl_wait and the queue; the result must be that of the call on the host. */
 static int one_call(struct sl_spmd *self, const struct sl_group *group, struct arrays *a, uint64_t random) {
     const int which = pick(&random, 10), where = pick(&random, 5);
     const enum sl_dtype dtype = (enum sl_dtype)pick(&random, 3);
@@ -134,7 +134,7 @@ static void device_memory_is_as_good_as_the_hosts(void **state) {
 
 /* ---- queues ---- */
 
-/* Calls under way at once, each on what the queue is about to compute; the host waits for nothing before the end. */
+/* Calls in flight at once, each on data that the queue is about to compute; the host waits only at the end. */
 static int queue_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world;
@@ -237,7 +237,7 @@ static void slots_are_used_again_when_queues_are_done(void **state) {
     for (int i = 0; i < 10; i++) expect_ok("x=2", wiping_program, NULL);
 }
 
-/* The host's memory may be changed as soon as a call has ended, also where the results lie on the device. */
+/* Host memory may be changed as soon as a call has ended, even if the results are on the device. */
 static int sending_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     enum { COUNT = 200, CALLS = 40 };
@@ -261,7 +261,7 @@ static void host_memory_is_free_when_a_call_has_ended(void **state) {
     for (int i = 0; i < 5; i++) expect_ok("x=2", sending_program, NULL);
 }
 
-/* Messages that nobody takes are lost, and that is all. */
+/* Messages that are never taken are lost, without an error. */
 static int leftover_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_channel channel;
@@ -308,7 +308,7 @@ static void maxima_of_nan_are_nan(void **state) {
     expect_ok("x=2", nan_program, NULL);
 }
 
-/* A member of a permutation that does not come is named, before any queue waits for it. */
+/* An absent member of a permutation is named, before any queue waits for it. */
 static int no_source_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world;
@@ -330,7 +330,7 @@ static void absent_sources_are_named(void **state) {
                    "coordinate 0 (x=0) waits for coordinate 1 in ppermute over \"*\" at permute.c:8");
 }
 
-/* A coordinate gives up while the others wait, in their queues, for sums that are under way. */
+/* A coordinate gives up while the others' queues wait for sums in flight. */
 static int deserting_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world, pair;
@@ -355,7 +355,7 @@ static void deserters_leave_no_queue_waiting(void **state) {
     }
 }
 
-/* One of several that a launcher has started is no run by itself. */
+/* One of several processes of a launcher cannot run on its own. */
 static void launched_processes_need_mpi(void **state) {
     (void)state;
     struct sl_engine engine;

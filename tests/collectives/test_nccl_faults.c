@@ -1,8 +1,8 @@
-/* test_nccl_faults.c - what goes wrong in NCCL ends the run with the call's name: errors, calls that hang, messages
- * that get lost, in graphs of a step, too. Threads in the place of GPUs fail to order (tests/fake_cuda). */
+/* test_nccl_faults.c - faults in NCCL end the run with the call's name: errors, calls that hang, lost messages, also in
+ * graphs of a step. Threads in place of GPUs fail to order (tests/fake_cuda). */
 #include "tests/rigs/run_on.h"
 
-/* A call of each kind that the opening of groups does not make; the host waits for what is in its queue after each. */
+/* Makes a call of each kind that opening groups does not use. The host waits for its queue after each. */
 static int faulty_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world;
@@ -39,7 +39,7 @@ static void asynchronous_errors_end_the_run(void **state) {
     expect_fault("FAKE_NCCL_FAIL", "ncclBroadcast@1", 30, "broadcast over \"*\" at cast.c:2", "network error");
 }
 
-/* What has failed on a GPU is not a call that takes long. */
+/* A failure on a GPU is not reported as a slow call. */
 static void failures_on_devices_end_the_run(void **state) {
     (void)state;
     expect_fault("FAKE_CUDA_FAIL", "cudaEventQuery@1", 30, "over \"*\"", "cudaEventQuery: unknown error");
@@ -85,12 +85,12 @@ static void lost_messages_are_noticed(void **state) {
     unsetenv("FAKE_NCCL_HANG");
 }
 
-/* Who leaves the run, in which step. */
+/* A coordinate that leaves the run, and its step. */
 struct leaver {
     int coordinate, step;
 };
 
-/* Steps that become graphs. ARG: who leaves, or NULL. The messages of a step fit into the slots. */
+/* Steps that become graphs. ARG: the leaver, or NULL. A step's messages fit into the slots. */
 static int replayed_program(struct sl_spmd *self, void *arg) {
     enum { STEPS = 8, MESSAGES = 4 };
     struct sl_channel channel;

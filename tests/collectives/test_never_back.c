@@ -1,5 +1,5 @@
-/* test_never_back.c - the verdict of a run in which a coordinate never comes back: printed all the same, and the end of
- * the process where the engine has a grace. Runs are children's, whose stderr is a file. */
+/* test_never_back.c - the verdict of a run in which a coordinate never returns: it is printed, and the process ends if
+ * the engine has a grace period. Child processes run it, with stderr in a file. */
 #include "tests/rigs/run_on.h"
 
 #include <signal.h>
@@ -40,7 +40,7 @@ static void run_child(const struct child *child, FILE *file) {
     _exit(98);
 }
 
-/* TEXT is what it has printed on stderr. Returns its status; -1 where it had not ended SECONDS later. */
+/* Runs the child. TEXT receives its stderr. Returns its status, or -1 if it has not ended within SECONDS. */
 static int status_of(struct child child, double seconds, char text[2000]) {
     FILE *file = tmpfile();
     assert_non_null(file);
@@ -70,7 +70,7 @@ static void expect_told(const char *text, const char *end) {
     assert_non_null(strstr(text, wait));
     const char *found = strstr(text, last);
     assert_non_null(found);
-    assert_string_equal(TEST_WATCHES_THREADS ? last : found, last); /* which says what has not been joined */
+    assert_string_equal(TEST_WATCHES_THREADS ? last : found, last); /* it reports threads that were not joined */
 }
 
 static void told_and_ended(void **state) {
@@ -90,7 +90,7 @@ static void told_and_waited_for(void **state) {
     expect_told(text, "program: sl_run returns when it does");
 }
 
-/* Who computes for long is nobody's business while nobody waits. */
+/* A coordinate that computes for long is not reported while no other waits. */
 static void left_alone(void **state) {
     (void)state;
     char text[2000];

@@ -1,17 +1,17 @@
-/* test_paces.c - coordinates that are not as fast as each other: a host whose calls are held back for a graph waits for
- * one that is behind, and gives its calls one by one where that takes long (graphs.c); the bits stay. */
+/* test_paces.c - coordinates of different speed: a host that holds calls back for a graph waits for hosts that are
+ * behind, and makes its calls one by one if that takes long (graphs.c); the results stay the same bits. */
 #include "tests/rigs/run_on.h"
 
 #include <time.h>
 
 enum { NUMBERS = 40, CALLS = 24, MESSAGES = 4, STEPS = 60, LEARNED = 2, LATE_MS = 500, MOST = 4 };
 
-/* What a coordinate tells at the end: steps that were graphs, of these those with a part that was none: of all, of the
- * late one, and of those after it; and whether it is a process. */
+/* Results of a coordinate: steps that were graphs; steps with a part outside a graph, among all, at the late step, and
+ * after it; whether it is a process. */
 enum { GRAPHS, PARTED, LATE, LATER, APART, TOLD };
 
 struct pace {
-    int steps, late; /* coordinate 1 sleeps before this one; less than 0: it never does */
+    int steps, late; /* coordinate 1 sleeps before this step; less than 0: never */
     int32_t told[MOST][TOLD];
 };
 
@@ -36,7 +36,7 @@ static int open_own(struct own *own) {
     return SL_OK;
 }
 
-/* From one stage to the next: what the last one has is what the first one had. */
+/* Passes messages from one stage to the next: the last one receives the first one's values. */
 static int pass(struct own *own) {
     for (int m = 0; m < MESSAGES; m++) {
         const void *message;
@@ -56,7 +56,7 @@ static int pass(struct own *own) {
     return SL_OK;
 }
 
-/* Each member takes over what the next one has, CALLS times. */
+/* Each member copies the next one's values, CALLS times. */
 static int take_step(struct own *own) {
     const struct sl_group *group = &own->group;
     const int next = (group->rank + 1) % group->size;
@@ -89,7 +89,7 @@ static struct sl_graph_report report_now(void) {
     return report;
 }
 
-/* The program's own engine is that of processes, or of threads, which know of all calls of each other. */
+/* Runs on the program's own engine: of processes, or of threads, which know each other's calls. */
 static int pace_program(struct sl_spmd *self, void *arg) {
     struct pace *pace = arg;
     struct own own = {.self = self};
@@ -143,7 +143,8 @@ enum { TRIES = 2 };
 
 static int fewer(int a, int b) { return a < b ? a : b; }
 
-/* Nobody is behind for long: of all steps but the first three quarters are graphs, and more where cores are free. */
+/* Waits for slower hosts are short: except for the first steps, three quarters are graphs, and more if cores are
+ * free. */
 static void most_steps_are_graphs(void **state) {
     (void)state;
     for (int m = 0; m < 3; m++) {
@@ -162,7 +163,7 @@ static void most_steps_are_graphs(void **state) {
     }
 }
 
-/* Who shares a group with the one that is late does not wait for him; where coordinates are threads nobody has to. */
+/* Members of the late coordinate's group do not wait for it: they part that step's graph. Threads need not. */
 static void a_late_host_costs_one_step(void **state) {
     (void)state;
     for (int m = 0; m < 3; m++) {

@@ -1,5 +1,5 @@
-/* test_passes.c - passes over a pipeline of channels, step after step, which engine nccl makes graphs of: what comes
- * out is the same, whichever steps are others than before. */
+/* test_passes.c - passes over a pipeline of channels, step after step, which engine nccl turns into graphs: the results
+ * are the same, even if steps differ from earlier ones. */
 #include "tests/rigs/run_on.h"
 
 enum { NUMBERS = 50, ROOM = 2, MOST_MICROBATCHES = 8 };
@@ -7,7 +7,7 @@ enum { NUMBERS = 50, ROOM = 2, MOST_MICROBATCHES = 8 };
 struct passes {
     int microbatches;
     bool interleaves; /* a stage goes back with a microbatch as soon as it can */
-    bool rests;       /* and says when a pass is over */
+    bool rests;       /* it reports the end of a pass */
     int graphs;       /* coordinates whose last steps were graphs */
 };
 
@@ -107,7 +107,7 @@ static int passes_program(struct sl_spmd *self, void *arg) {
     return SL_OK;
 }
 
-/* A number of microbatches that slots do not divide makes two kinds of steps. */
+/* A number of microbatches that is no multiple of the slots gives two kinds of steps. */
 static void test_passes(void **state) {
     (void)state;
     for (int i = test_runs_few ? 3 : 0; i < (test_runs_few ? 4 : 8); i++) {
@@ -118,8 +118,8 @@ static void test_passes(void **state) {
     }
 }
 
-/* Steps whose messages are not all taken in them: of X and then Y the other end takes Y, and the X of the step before.
- * Nothing is said of that, so that no step becomes a graph, which would wait for both. */
+/* Steps that do not take all of their messages: of X and then Y the other end takes Y, and X of the step before. The
+ * program does not report rests, so no step becomes a graph, which would wait for both. */
 static int crossing_program(struct sl_spmd *self, void *arg) {
     enum { STEPS = 24 }; /* of two kinds, by the slots */
     struct sl_channel x, y;

@@ -1,5 +1,5 @@
-/* test_reduce.c - sums, means and maxima of several arrays: every CPU level gives what one element after the other
- * would, bit for bit, in whole pieces and what is left over, into one array, into all, and in place. */
+/* test_reduce.c - sums, means and maxima of several arrays: every CPU level gives the bits of a plain loop over
+ * elements, in whole pieces and in the rest, into one array, into all, and in place. */
 #include "tests/rigs/numbers.h"
 
 #include <string.h>
@@ -15,9 +15,9 @@ union values {
     uint16_t bf16[MOST];
     uint32_t i32[MOST];
 };
-static union values *x, *y, want; /* [MEMBERS]; the device at hand can read and write x and y */
+static union values *x, *y, want; /* [MEMBERS]; the current device can read and write x and y */
 
-/* On the device at hand, which may be the host. */
+/* Reduces on the current device, which may be the host. */
 static void reduce_on_device(enum sl_reduction reduction, enum sl_dtype dtype, float scale, size_t count, int inputs,
                              const void *const *input, int outputs, void *const *output) {
     const struct sl_matrices one = sl_one_array(count);
@@ -43,7 +43,7 @@ static void fill(enum sl_dtype dtype) {
     }
 }
 
-/* The definition: the sum of the largest power of two below COUNT, and that of the others. */
+/* By definition: the sum of the first values, the largest power of two below COUNT, plus the sum of the others. */
 static float tree(const float *values, int count) {
     int left = 1;
     if (count == 1) return *values;
@@ -51,7 +51,7 @@ static float tree(const float *values, int count) {
     return tree(values, left) + tree(values + left, count - left);
 }
 
-/* The definition: sums of SL_SUM_BLOCK in order, of which there are as many sums, and so on. VALUES are lost. */
+/* By definition: sums of SL_SUM_BLOCK values in order, then sums of these, and so on. Overwrites VALUES. */
 static float sum_in_blocks(float *values, int count) {
     for (int left; count > 1; count = left) {
         left = 0;
@@ -114,7 +114,7 @@ static void expect_all(size_t count, int inputs) {
     expect(SL_TREE, SL_F32, 1.0f / 3, count, inputs);
 }
 
-static const int members[] = {1, 2, 3, 6, 7, MEMBERS}; /* seven and a result are all that a launch has as parameters */
+static const int members[] = {1, 2, 3, 6, 7, MEMBERS}; /* a launch has parameters for at most seven and a result */
 
 static void all_levels_agree(void **state) {
     (void)state;
@@ -140,7 +140,7 @@ static void devices_agree(void **state) {
     }
 }
 
-/* So many that sums of blocks are added in blocks, too. */
+/* So many members that sums of blocks are added in blocks, too. */
 static void blocks_of_many_are_added(void **state) {
     (void)state;
     enum { MANY = SL_SUM_BLOCK * SL_SUM_BLOCK + 2, ELEMENTS = 2 };
@@ -169,7 +169,7 @@ static void blocks_of_many_are_added(void **state) {
     release_array(all);
 }
 
-/* Matrices in arrays whose rows lie apart; what lies between the output's rows stays. */
+/* Reduces matrices with gaps between rows; the gaps of the outputs stay unchanged. */
 static void expect_apart(enum sl_reduction reduction, enum sl_dtype dtype, int inputs, bool on_device) {
     const struct sl_matrices m = {3, 4, 70, {600, 90}, {330, 80}};
     const void *in[MEMBERS];

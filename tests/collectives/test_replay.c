@@ -1,5 +1,5 @@
-/* test_replay.c - what the recorder keeps of a coordinate's calls is what the player gives when it runs that one alone;
- * other calls than those are refused, and so are damaged blocks of messages. */
+/* test_replay.c - the player gives one coordinate without the others the results that the recorder saved; other calls
+ * are refused, and so are damaged blocks of messages. */
 #include "tests/rigs/run_on.h"
 
 #include "collectives/collectives.h"
@@ -8,7 +8,7 @@
 
 enum { COORDINATES = 4, RESULTS = 64 };
 
-/* What a coordinate received before its first step and in it, and what it got. */
+/* A coordinate's received messages, before its first step and in it, and its results. */
 struct kept {
     struct sl_messages opening, step;
     float result[RESULTS];
@@ -19,7 +19,7 @@ enum fault { NOTHING, OTHER_CALL, OTHER_SIZE, ONE_MORE, NO_STEP };
 struct run {
     struct kept kept[COORDINATES];
     bool plays;
-    enum fault fault; /* of whoever plays */
+    enum fault fault; /* of the player */
     float again[RESULTS];
 };
 
@@ -44,7 +44,7 @@ static int open_objects(struct sl_spmd *self, struct objects *o) {
     return sl_channel_open(self, &o->channel, 0, COORDINATES - 1, 3 * sizeof(float), 2);
 }
 
-/* Two calls that end in the other order, and results that do not lie side by side. */
+/* Two calls that end in the opposite order, and results with gaps between rows. */
 static int take_step(struct sl_spmd *self, struct objects *o, enum fault fault, float *to) {
     const size_t shape[] = {2, 4};
     struct sl_request sum, gather;
@@ -86,7 +86,7 @@ static int write_files(struct sl_spmd *self, struct sl_recorder *recorder) {
     SL_TRY(sl_group_axes(self, "*", &others));
     SL_TRY(sl_psum(self, &others, SL_F32, &one, &one, 1));
     sl_recorder_pause(recorder, false);
-    return sl_psum(self, &others, SL_F32, &one, &one, 1); /* over a group that was never recorded */
+    return sl_psum(self, &others, SL_F32, &one, &one, 1); /* over an unrecorded group */
 }
 
 static int record(struct sl_spmd *self, void *arg) {

@@ -140,7 +140,7 @@ static int sum_over_model(struct sl_spmd *self, const struct sl_array *in, struc
     struct sl_group model;
     SL_TRY(sl_group_axes(self, "model", &model));
     SL_TRY(sl_psum(self, &model, SL_F32, in[0].data, out[0].data, in[0].shape[0]));
-    const int *spoiler = arg; /* the coordinate that disagrees */
+    const int *spoiler = arg; /* the coordinate with another result */
     if (spoiler && self->coordinate == *spoiler) ((float *)out[0].data)[1] += 1;
     return SL_OK;
 }

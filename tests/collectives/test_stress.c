@@ -26,7 +26,7 @@ static int open_all(struct sl_spmd *self, struct world *world) {
     return SL_OK;
 }
 
-/* What coordinate C puts into element I of round R: small, so that sums are easily told. */
+/* Returns coordinate C's element I of round R: small, so that sums are easy to check. */
 static int32_t value(int r, int c, int i) { return r * 31 + c * c * 7 + i % 91; }
 
 static void dawdle(uint64_t *own) {
@@ -149,7 +149,7 @@ static void test_small_meshes(void **state) {
     expect_ok("data=7,stage=2,model=1", program, &rounds);
 }
 
-/* Runs that are over at once: whoever returns first has done its part. */
+/* Runs that end at once: a coordinate that returns first has done its part. */
 static int short_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world;

@@ -1,5 +1,5 @@
-/* test_sums.c - rows of several members, added up as one after the other would be: whole pieces and what is left over,
- * into rows of other strides, onto what is there, and in place. And rows that are copied: nothing else is written. */
+/* test_sums.c - sums of several members' rows, equal to those of a plain loop: whole pieces and the rest, into rows of
+ * other strides, added to existing values, and in place. And copies of rows, which write nothing else. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

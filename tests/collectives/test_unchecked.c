@@ -1,4 +1,5 @@
-/* test_unchecked.c - what is compared of calls, and what is not, where nobody has asked for it; and who asks. */
+/* test_unchecked.c - comparison of calls without checked mode: found and unnoticed differences; and the switches of
+ * checked mode. */
 #include "tests/rigs/run_on.h"
 
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static void test_environment_checks(void **state) {
     unsetenv("SHARDLOOP_CHECKED");
 }
 
-/* Coordinate 1 skips the first of two sums, which are alike but for their lines. */
+/* Coordinate 1 skips the first of two sums, which differ only in their lines. */
 static int skipping_program(struct sl_spmd *self, void *arg) {
     struct sl_group world;
     float *sums = arg, mine = (float)(self->coordinate + 1), second = 0;
@@ -43,7 +44,7 @@ static void test_skipped_sum(void **state) {
 }
 
 struct skipping {
-    int before; /* groups that are opened before: beyond 32 of them, messages of MPI's go beside the data */
+    int before; /* groups opened before; beyond 32 of them, MPI's messages go beside the data */
     float last[3];
 };
 
@@ -69,7 +70,7 @@ static void test_skipped_maximum(void **state) {
     }
 }
 
-/* Coordinate 1 gathers at one with which it exchanges nothing in the others' call. */
+/* Coordinate 1 gathers at a root with which it exchanges nothing in the others' call. */
 static int gathering_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world;
@@ -88,8 +89,8 @@ static void test_gather_beside_broadcast(void **state) {
     }
 }
 
-/* Coordinate 0 opens two groups in another order than the others. Threads meet by their members; processes by number,
- * and where they share memory they see with whom. */
+/* Coordinate 0 opens two groups in another order than the others. Threads match groups by members; processes by number,
+ * and with shared memory they see the members. */
 static int crossed_opening_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group first, second;

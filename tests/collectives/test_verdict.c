@@ -1,5 +1,4 @@
-/* test_verdict.c - the words of verdicts: of places and of what was at work there, of what does not fit, of signatures.
- */
+/* test_verdict.c - texts of verdicts: places and their current work, differing calls, signatures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -178,7 +177,8 @@ static void ends_of_channels(void **state) {
 
 /* ---- signatures ---- */
 
-/* Each of COUNT processes has the value TEXT[process % DIFFERENT] of KEY; what is said of it is added to VERDICT. */
+/* Gives each of COUNT processes the value TEXT[process % DIFFERENT] of KEY and adds the comparison's text to
+ * VERDICT. */
 static void compare_key(const char *key, const char *axes, int count, int different, const char *const *text,
                         struct sl_error *verdict) {
     enum { MOST = 80 };
@@ -211,7 +211,7 @@ static void signatures_of_many(void **state) {
     compare(64, 2, values, &verdict); /* every second one: too many places to tell */
     assert_non_null(strstr(verdict.message, ", ..."));
     assert_non_null(strstr(verdict.message, "coordinates 0, 2, 4"));
-    compare(70, 2, values, &verdict); /* processes that are no coordinates */
+    compare(70, 2, values, &verdict); /* processes without coordinates */
     assert_non_null(strstr(verdict.message, "processes 0, 2, 4"));
     compare(3, 1, values, &verdict);
     assert_string_equal(verdict.message, "the processes' signatures differ");
@@ -234,7 +234,7 @@ static void long_texts(void **state) {
     assert_non_null(strstr(verdict.message, "aaab"));
 }
 
-/* Where names of coordinates are long, too, not even three texts fit: the clause is cut. */
+/* With long names of coordinates not even three texts fit: the clause is cut. */
 static void long_texts_at_long_names(void **state) {
     (void)state;
     static const char mesh[] = "a_replica_of_the_model=2,a_stage_of_the_pipeline=2,a_share_of_each_tensor=1";
@@ -252,7 +252,7 @@ static void long_texts_at_long_names(void **state) {
     assert_in_range(strlen(verdict.message), 500, 600);
 }
 
-/* Nor do two of a long key, at the longest names that coordinates have. */
+/* Not even two texts of a long key fit with the longest names of coordinates. */
 static void two_texts_fill_a_clause(void **state) {
     (void)state;
     static const char mesh[] = "a_replica_of_the_modelx=2,a_stage_of_the_pipeline=2,a_share_of_each_tensorx=2,"
@@ -271,7 +271,7 @@ static void two_texts_fill_a_clause(void **state) {
     assert_null(strstr(verdict.message, "ccc"));
 }
 
-/* Where nothing fits any more the keys that differ are counted. */
+/* If no text fits any more, the differing keys are counted. */
 static void differences_beyond_the_room(void **state) {
     (void)state;
     static const char *const values[] = {"0.1", "0.2"};

@@ -1,5 +1,5 @@
-/* test_waiting.c - where the time of waits goes: what engine local tells of it, and that a profile's kinds of work add
- * up to all of the time. */
+/* test_waiting.c - parts of the time of waits: engine local's account of them, and profiles, whose kinds of work add up
+ * to all of the time. */
 #include <sched.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,8 +73,8 @@ static int sum(struct sl_spmd *self) {
 
 static double bubble(const struct record *record) { return record->waited - record->transferred - record->starved; }
 
-/* Whether RECORD's kinds of work add up, and its own work took WORK seconds. Wall time and CPU time are read one after
- * the other: where a thread loses its core in between, neither need hold. */
+/* Returns whether RECORD's kinds of work add up, and its own work took WORK seconds. Wall time and CPU time are read
+ * one after the other: if a thread loses its core in between, neither need hold. */
 static bool adds_up(const struct record *record, double work) {
     const double *seconds = record->profile.seconds, own = seconds[SL_WORK_KERNELS];
     double all = 0;
@@ -83,8 +83,8 @@ static bool adds_up(const struct record *record, double work) {
     return apart > -5e-3 && apart < 5e-3 && own > 0.9 * work && own < 1.1 * work + 1e-3;
 }
 
-/* Checks what holds whatever else runs on the machine. Returns whether the times add up, too, as they must in one of
- * several attempts. */
+/* Checks the properties that hold under any load of the machine. Returns whether the times add up, too, as they must in
+ * one of several attempts. */
 static bool run_job(struct job *job) {
     struct sl_mesh mesh;
     struct sl_engine engine;
@@ -105,8 +105,8 @@ static bool run_job(struct job *job) {
     return all;
 }
 
-/* The message is sent at once: all but nothing of the wait is the delay. Where something else keeps the cores the
- * sender may begin late: one of several attempts has to be in time. */
+/* The message is sent at once: nearly all of the wait is the delay. If other programs use the cores, the sender may
+ * begin late: one of several attempts has to be in time. */
 static void a_delay_is_transfer(void **state) {
     (void)state;
     int (*const meet[])(struct sl_spmd *) = {send_and_take, sum};
@@ -121,7 +121,7 @@ static void a_delay_is_transfer(void **state) {
     }
 }
 
-/* The sender computes for a while: that is bubble, however long it takes the sender on a machine with other work. */
+/* The sender computes for a while: that is bubble, however long the sender takes on a machine with other work. */
 static void a_late_sender_is_bubble(void **state) {
     (void)state;
     int (*const meet[])(struct sl_spmd *) = {send_and_take, sum};
@@ -135,7 +135,7 @@ static void a_late_sender_is_bubble(void **state) {
     }
 }
 
-/* Both compute for as long, on one core: that they wait for each other is due to it. */
+/* Both compute for the same time on one core: the shared core causes their waits for each other. */
 static void one_core_for_two_is_no_core(void **state) {
     (void)state;
     cpu_set_t all, one;

@@ -1,4 +1,4 @@
-/* test_mesh.c - meshes, errors, and what a program asks of itself. */
+/* test_mesh.c - meshes, errors, and a program's queries about itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -160,7 +160,7 @@ static void test_bad_meshes(void **state) {
     assert_int_equal(sl_mesh_parse(&mesh, "abcdefghijklmnopqrstuvw=64", NULL), SL_OK);
 }
 
-/* Strings that are nearly meshes: accepted exactly when the grammar and the limits say so. */
+/* Strings that are nearly meshes: accepted exactly if the grammar and the limits allow them. */
 static void test_parse_fuzz(void **state) {
     (void)state;
     regex_t grammar;
@@ -215,7 +215,7 @@ static void test_handmade_meshes(void **state) {
     for (int i = 0; i < 7; i++) assert_int_equal(sl_mesh_check(&bad[i], NULL), SL_BAD_INPUT);
 }
 
-/* Sets of coordinates in words: blocks by their axes, others by numbers, and what does not fit. */
+/* Sets of coordinates in words: blocks by their axes, others by numbers, and texts cut to their room. */
 static void test_ranges(void **state) {
     (void)state;
     struct sl_mesh mesh;
@@ -299,7 +299,7 @@ static void test_run_checks(void **state) {
     assert_int_equal(runs, 2);
 }
 
-/* What nobody should hand over, but may: meshes made by hand, and rooms that are too small. */
+/* Invalid arguments: meshes made by hand, and rooms that are too small. */
 static void test_careless_callers(void **state) {
     (void)state;
     struct sl_mesh mesh, bad;

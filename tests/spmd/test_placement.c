@@ -1,4 +1,4 @@
-/* test_placement.c - which coordinate runs where: on made-up machines, on matrices of devices, and on this machine. */
+/* test_placement.c - places of coordinates: on made-up machines, on matrices of devices, and on this machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,7 +111,7 @@ static void test_keep(void **state) {
 
 /* ---- coordinates on cores ---- */
 
-/* Room for a placement, which lasts until a few others have come. */
+/* Returns room for a placement. It is used again after a few more calls. */
 static struct sl_placement room(void) {
     enum { ROOMS = 8 };
     static int places[ROOMS][2][MOST_COORDINATES], next;
@@ -158,7 +158,7 @@ static struct sl_placement place(const char *text, const struct sl_topology *top
     return placement;
 }
 
-/* Groups that fit a cache, or a package, get one, wherever the caller is. */
+/* Groups that fit a cache, or a package, get one, wherever the caller runs. */
 static void test_groups_stay_together(void **state) {
     (void)state;
     static const struct {
@@ -182,7 +182,7 @@ static void test_groups_stay_together(void **state) {
     }
 }
 
-/* Whatever the order of the mesh, those along tensor are closest, then the ranks of a pipeline, then replicas. */
+/* In any order of the mesh's axes, coordinates along tensor are closest, then a pipeline's ranks, then replicas. */
 static void test_order_of_axes(void **state) {
     static const char *const meshes[] = {"data=2,pipe=2,tensor=2", "tensor=2,pipe=2,data=2", "pipe=2,tensor=2,data=2",
                                          "pipe=2,data=2,tensor=2", "tensor=2,data=2,pipe=2", "data=2,tensor=2,pipe=2"};
@@ -271,7 +271,7 @@ static void test_replicas_share(void **state) {
     }
 }
 
-/* The system may not say which PUs there are. */
+/* The system may not list its PUs. */
 static void test_no_pus(void **state) {
     (void)state;
     const struct sl_topology none = {0};
@@ -281,7 +281,7 @@ static void test_no_pus(void **state) {
     for (int c = 0; c < 4; c++) assert_int_equal(placement.pu[c], -1);
 }
 
-/* Any mesh on any part of any machine: the promises that hold always. */
+/* Promises that hold for any mesh on any part of any machine. */
 static void test_random_machines(void **state) {
     (void)state;
     for (int round = 0; round < 300; round++) {
@@ -349,7 +349,7 @@ static void test_islands(void **state) {
     assert_int_equal(few.device[2] % 2, few.device[3] % 2);
 }
 
-/* A group does not begin on what is left of one island if another has room for it. */
+/* A group does not begin on the rest of one island if another has room for it. */
 static void test_islands_of_three(void **state) {
     (void)state;
     struct matrix matrix = {.count = 9, .island = {0, 10, 20, 20, 10, 0, 0, 20, 10}};
@@ -379,7 +379,7 @@ static void test_nested_islands(void **state) {
     }
 }
 
-/* Links that do not join all with all: 0 and 1 are hubs of three each; later 0, 2, 1, 3 are a ring. */
+/* Links that do not join all devices: 0 and 1 are hubs of three each; later 0, 2, 1, 3 are a ring. */
 static int hubs(int one, int other, void *arg) {
     (void)arg;
     return one % 2 == other % 2 && (one < 2 || other < 2) ? 0 : 1;
@@ -404,7 +404,7 @@ static void test_links(void **state) {
     assert_int_equal(count_different(placement.device, 4), 4);
 }
 
-/* As devices are that cannot reach each other; the last three can. */
+/* Distances of devices that cannot reach each other; the last three can. */
 static int unreachable(int one, int other, void *arg) {
     (void)arg;
     return one == other || (one > 1 && other > 1) ? 0 : INT_MAX;
@@ -472,8 +472,8 @@ static void test_addresses(void **state) {
 
 /* ---- hwloc ---- */
 
-/* The list built here is the one that hwloc reads off its tree, but for the sizes of gaps, of which the order counts.
- */
+/* The list built here is the one that hwloc reads off its tree, except for the sizes of gaps, of which only the order
+ * counts. */
 static void test_synthetic(void **state) {
     (void)state;
     static const struct machine machines[] = {{2, 2, 4, 2}, {1, 1, 3, 1}, {3, 1, 2, 2}, {2, 3, 2, 1}};
@@ -503,7 +503,7 @@ static void test_synthetic(void **state) {
     assert_false(sl_topology_synthetic(&topology, "no machine"));
 }
 
-/* PUs that the system numbers as Linux does, all first threads before all second ones. */
+/* PUs in Linux's numbering: all first threads before all second ones. */
 static void test_synthetic_numbers(void **state) {
     (void)state;
     struct sl_topology topology;

@@ -121,7 +121,7 @@ static double sum_of(const char *operation, const uint32_t *words, uint32_t n) {
     return wrapped;
 }
 
-/* Bits are compared for floats too: which operations round, and how, is fixed on all CPUs. */
+/* Compares bits, for floats too: the operations and their rounding are the same on all CPUs. */
 static void check_array(const char *operation, const json_t *one) {
     const uint32_t n = (uint32_t)number_of(one, "n");
     const json_t *first = json_object_get(one, "first"), *last = json_object_get(one, "last");
@@ -140,7 +140,7 @@ static void check_array(const char *operation, const json_t *one) {
     free(words);
 }
 
-/* lecun_normal of flax: a truncated normal whose variance is 1 / fan in. */
+/* flax's lecun_normal: a truncated normal with variance 1 / fan in. */
 static void check_lecun(const json_t *one) {
     const uint32_t n = (uint32_t)number_of(one, "n");
     const json_t *first = json_object_get(one, "first");
@@ -252,7 +252,7 @@ static void test_bernoulli(void **state) {
     enum { N = 301 };
     uint8_t kept[N];
     const struct sl_key key = sl_key_of_seed(6);
-    for (uint32_t i = 0; i < N; i++) { /* u < p, and not where they are equal */
+    for (uint32_t i = 0; i < N; i++) { /* u < p; not if they are equal */
         const float p = sl_uniform_of_word(sl_random_word(key, N, i));
         sl_random_bernoulli(key, N, p, kept);
         for (uint32_t j = 0; j < N; j++) {
@@ -261,7 +261,7 @@ static void test_bernoulli(void **state) {
     }
 }
 
-/* erf(erfinv(x)) is x, up to what a relative error of 1e-5 makes (1 - x^2 has few digits left near 1). */
+/* erf(erfinv(x)) is x, up to the effect of a relative error of 1e-5 (1 - x^2 has few digits left near 1). */
 static void test_erfinv(void **state) {
     (void)state;
     for (int i = -99999; i < 100000; i++) {

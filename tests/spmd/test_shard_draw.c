@@ -1,4 +1,4 @@
-/* test_shard_draw.c - drawings of shardings, against an oracle that asks every coordinate which elements it holds. */
+/* test_shard_draw.c - drawings of shardings, against an oracle that asks every coordinate for its elements. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ static void read_example(struct example *example, const char *mesh, const char *
     example->sharding = (struct sl_sharding){"w", &example->mesh, &example->spec, dims, example->shape};
 }
 
-/* Up to four axes over up to three dims, some of several segments, and axes that no dim names. */
+/* Makes up to four axes over up to three dims, some of several segments, and axes without a dim. */
 static void make_example(struct example *example) {
     *example = (struct example){.mesh = {.axes = (int)draw(4) + 1, .size = 1}};
     struct sl_mesh *mesh = &example->mesh;
@@ -58,7 +58,7 @@ static void make_example(struct example *example) {
     example->sharding = (struct sl_sharding){"w", mesh, spec, dims, example->shape};
 }
 
-/* What is drawn; the caller frees it. */
+/* Returns the drawing; the caller frees it. */
 static char *draw_all(const struct sl_sharding *sharding, int count, enum sl_drawing drawing) {
     FILE *file = tmpfile();
     struct sl_error error = {0};

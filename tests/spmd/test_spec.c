@@ -71,7 +71,7 @@ static void make_example(struct example *example) {
     }
 }
 
-/* Which shard of dim D index INDEX belongs to, and its index there. */
+/* Returns the shard of dim D with index INDEX; *LOCAL is the index in it. */
 static size_t deal_out(const struct example *example, int d, size_t index, size_t *local) {
     const size_t segments = d < example->spec.dims ? (size_t)example->spec.dim[d].segments : 1;
     const size_t padded = d < example->spec.dims ? example->spec.dim[d].padded : 0;
@@ -81,7 +81,7 @@ static size_t deal_out(const struct example *example, int d, size_t index, size_
     return index % segment / piece;
 }
 
-/* Which shard of dim D coordinate COORDINATE holds. */
+/* Returns the shard of dim D at COORDINATE. */
 static size_t shard_held(const struct example *example, int d, int coordinate) {
     size_t held = 0;
     for (int a = 0; d < example->spec.dims && a < example->spec.dim[d].axes; a++) {
@@ -117,7 +117,7 @@ static void check_example(const struct example *example) {
     const struct sl_mesh *mesh = &example->mesh;
     const size_t size = element_size[array->dtype];
     size_t local[SL_MAX_DIMS], *expected = malloc(sizeof *expected * (example->elements + 1));
-    int *first = malloc(sizeof *first * (example->elements + 1)); /* the first coordinate that holds an element */
+    int *first = malloc(sizeof *first * (example->elements + 1)); /* [element] its first coordinate */
     for (size_t i = 0; i < example->elements; i++) first[i] = -1;
     struct sl_array assembled = *array;
     assembled.data = malloc(example->elements * size + 1);
@@ -156,7 +156,7 @@ static void check_example(const struct example *example) {
     free(first);
 }
 
-/* The first dim loses rows, also all of the last shards, whose room stays. */
+/* Removes rows of the first dim, maybe all rows of the last shards; their room stays. */
 static void take_rows(struct example *example) {
     size_t *rows = &example->array.shape[0];
     if (!example->spec.dims || example->spec.dim[0].segments > 1 || *rows == 0) return;
@@ -238,7 +238,7 @@ static void test_refused_shapes(void **state) {
     check_padding("a*2", 0, 12, "dim 0", "one segment");
 }
 
-/* Shapes that do not divide are refused, and the message holds both numbers. */
+/* Shapes that do not divide are refused, with both numbers in the message. */
 static void test_random_refused(void **state) {
     (void)state;
     for (int round = 0; round < 500;) {
@@ -317,7 +317,7 @@ static void test_bad_text(void **state) {
     }
 }
 
-/* Strings that are nearly specs: accepted exactly when the grammar and the limits say so. */
+/* Strings that are nearly specs: accepted exactly if the grammar and the limits allow them. */
 static void test_parse_fuzz(void **state) {
     (void)state;
     regex_t grammar;
@@ -357,7 +357,7 @@ static void test_parse_fuzz(void **state) {
     regfree(&grammar);
 }
 
-/* What nobody should hand over, but may. */
+/* Invalid arguments. */
 static void test_careless_callers(void **state) {
     (void)state;
     struct sl_mesh mesh;

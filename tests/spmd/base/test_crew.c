@@ -1,4 +1,4 @@
-/* test_crew.c - every part of every work is done once, whoever does it. */
+/* test_crew.c - every part of every work is done once, by any thread. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,9 +14,9 @@ enum { MOST_PARTS = 300 };
 
 struct work {
     atomic_int done[MOST_PARTS];
-    int plain[MOST_PARTS]; /* without atomics: a part's doer is alone, and the owner sees what it has written */
+    int plain[MOST_PARTS]; /* without atomics: each part has one writer, and the owner sees its result */
     useconds_t delay;      /* of part 0 */
-    atomic_int others;     /* parts that the owner has not done */
+    atomic_int others;     /* parts done by other threads than the owner */
     pthread_t owner;
 };
 

@@ -1,4 +1,4 @@
-/* test_file.c - files that users name are opened, or refused, without waiting for long. */
+/* test_file.c - files that users name are opened, or refused, without long waits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static void nap(int milliseconds) {
     nanosleep(&time, NULL);
 }
 
-/* FILE is the result of the call that has set *REASON. */
+/* Expects a refusal: FILE and *REASON are the results of a call. */
 static void refused(FILE *file, const char *const *reason, const char *expected) {
     assert_null(file);
     assert_string_equal(*reason, expected);
@@ -111,7 +111,7 @@ static void pipes_without_another_end_are_refused(void **state) {
     assert_true(ended.tv_sec - began.tv_sec < 20);
 }
 
-/* A process that opens the FIFO with FLAGS after BEFORE milliseconds and writes "ab", or reads, after AFTER. */
+/* Forks a process that opens the FIFO with FLAGS after BEFORE milliseconds, and writes "ab", or reads, after AFTER. */
 static pid_t other_end(int flags, int before, int after) {
     const pid_t process = fork();
     if (process) return process;

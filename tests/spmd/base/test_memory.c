@@ -1,4 +1,4 @@
-/* test_memory.c - the memory that training uses. */
+/* test_memory.c - memory for training. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ static void expect_zeros(const unsigned char *memory, size_t bytes) {
 static void aligned_zeroed_and_writable(void **state) {
     (void)state;
     const size_t sizes[] = {1, 63, 64, 65, 4095, 1 << 20, LARGE - 1, LARGE, LARGE + 1, LARGE + HUGE_PAGE + 12345};
-    for (int round = 0; round < 2; round++) { /* the second round meets memory that was written to */
+    for (int round = 0; round < 2; round++) { /* the second round gets used memory */
         unsigned char *taken[sizeof sizes / sizeof *sizes];
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             taken[i] = sl_memory_take(sizes[i]);

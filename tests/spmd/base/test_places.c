@@ -1,4 +1,4 @@
-/* test_places.c - hashes by places: the formula, parts that add up, and changes that show. */
+/* test_places.c - hashes by places: the formula, sums of parts, and visible changes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static uint64_t naive(uint64_t first, const uint32_t *word, size_t count) {
     return sum;
 }
 
-/* For CPUs with vectors and without: the same numbers. Where there are none, both are those without. */
+/* For CPUs with vectors and without: the same numbers. On a CPU without vectors both are the latter. */
 static struct sl_places places_of(bool wide) {
     struct sl_places places;
     sl_places_open(&places);
@@ -54,7 +54,7 @@ static void it_is_the_formula(void **state) {
     }
 }
 
-/* For whoever multiplies itself. */
+/* The keys are known to callers that multiply themselves. */
 static void keys_are_given(void **state) {
     (void)state;
     const struct sl_places places = places_of(true);

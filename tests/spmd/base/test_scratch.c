@@ -1,4 +1,4 @@
-/* test_scratch.c - a file without a name keeps what it is given, and says what it cannot do. */
+/* test_scratch.c - a file without a name stores data, and reports its errors. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,7 +66,7 @@ static void expect_refusal(const char *where, size_t bytes, int status, const ch
     struct sl_error error = {0};
     assert_int_equal(sl_scratch_open(&scratch, where, bytes, &error), status);
     if (!strstr(error.message, text)) fail_msg("\"%s\" lacks \"%s\"", error.message, text);
-    sl_scratch_close(&scratch); /* of one that is not open */
+    sl_scratch_close(&scratch); /* though it is not open */
 }
 
 static void what_cannot_be_made_is_refused(void **state) {

@@ -1,4 +1,4 @@
-/* test_vector_math.c - exp, exp2, log, log1p and sigmoid against those of <math.h> in double. */
+/* test_vector_math.c - exp, exp2, log, log1p and sigmoid against <math.h> in double. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

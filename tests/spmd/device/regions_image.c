@@ -1,5 +1,5 @@
-/* regions_image.c - an image that was made by hand: a kernel that tells what it was launched with, and, as clang would
- * put it there, what a launch needs. */
+/* regions_image.c - a handmade image: a kernel that reports its launch arguments, and the launch data that clang would
+ * put there. */
 #include <stddef.h>
 
 #include "spmd/device/libomptarget.h"
@@ -8,7 +8,7 @@
 void by_hand(const struct sl_omp_launch_environment *environment, struct launched *launched, uint64_t number) {
     *launched = (struct launched){environment->arrived, environment->round, environment->reduction, number};
     for (size_t i = 0; i < BY_HAND_REDUCTION; i++) ((char *)environment->reduction)[i] = 1;
-    /* As a launch that has failed may leave it. */
+    /* As a failed launch may leave it. */
     ((struct sl_omp_launch_environment *)(uintptr_t)environment)->arrived = 7;
 }
 

@@ -1,4 +1,4 @@
-/* regions_image.h - what the kernel of regions_image.c leaves. */
+/* regions_image.h - results of the kernel of regions_image.c. */
 #ifndef SL_TESTS_SPMD_DEVICE_REGIONS_IMAGE_H
 #define SL_TESTS_SPMD_DEVICE_REGIONS_IMAGE_H
 

@@ -1,5 +1,5 @@
 /* regions_library.c - target regions, compiled for this machine, in a library of their own; the build defines FACTOR,
- * so that two libraries have kernels of the same names. */
+ * so two libraries have kernels with equal names. */
 #include "tests/spmd/device/regions_library.h"
 
 void scale(int n, float *x) {

@@ -1,4 +1,4 @@
-/* test_device.c - the device of the build: its memory, copies and queue, and what it says where there is none. */
+/* test_device.c - the build's device: its memory, copies and queue, and its messages if there is no device. */
 #include "tests/rigs/numbers.h"
 
 #include <link.h>
@@ -24,7 +24,7 @@ static void settled(void) {
     if (sl_device.settle(&error)) fail_msg("%s", error.message);
 }
 
-/* What is at MEMORY, on the device or not. */
+/* Expects numbers from FIRST on at MEMORY, on the device or the host. */
 static void expect_at(const void *memory, int32_t first) {
     static int32_t host[COUNT];
     memset(host, 0, sizeof host);
@@ -60,7 +60,7 @@ static void refuses_more_than_there_is(void **state) {
     (void)state;
     assert_null(sl_device.take(PTRDIFF_MAX));
     assert_null(sl_device.take(SIZE_MAX - 1));
-    settled(); /* which is not a failure of the queue */
+    settled(); /* the queue has no failure */
 }
 
 static void copies_in_all_directions(void **state) {
@@ -77,7 +77,7 @@ static void copies_in_all_directions(void **state) {
     expect(pinned, 100);
     fill(pinned, 200);
     sl_device.copy(one, pinned, BYTES);
-    sl_device.copy(other + COUNT / 2, one, BYTES / 2); /* after what is in the queue */
+    sl_device.copy(other + COUNT / 2, one, BYTES / 2); /* after all work in the queue */
     settled();
     fill(pinned, 0); /* not before */
     expect_at(one, 200);
@@ -101,7 +101,7 @@ static void copies_in_all_directions(void **state) {
     settled();
 }
 
-/* Rows that lie apart, of the device's memory and of the host's; what lies between them stays. */
+/* Rows with gaps, in the device's memory and in the host's; the gaps stay unchanged. */
 static void copies_rows(void **state) {
     (void)state;
     enum { ROWS = 50, ROW = 60, TO = 75, FROM = 100 };
@@ -127,7 +127,7 @@ static void copies_rows(void **state) {
     settled();
 }
 
-/* More of them than there is room for: what is in the queue has read the first ones before they are written over. */
+/* More constants than there is room for: they are overwritten only after the queue's work has read them. */
 static void constants_are_what_they_were(void **state) {
     (void)state;
     enum { LISTS = 40, LONG = SL_MOST_CONSTANT / sizeof(int32_t) };
@@ -151,7 +151,7 @@ static void constants_are_what_they_were(void **state) {
     settled();
 }
 
-/* Each overwrites what the one before has written: the last one wins. */
+/* Each copy overwrites the one before: the last one wins. */
 static void keeps_the_order(void **state) {
     (void)state;
     enum { ROUNDS = 20 };
@@ -236,7 +236,8 @@ struct worker {
     struct sl_error error;
 };
 
-/* On a device of its own: fills its memory, and copies what another thread, maybe on another device, has filled. */
+/* On a device of its own: fills its memory, and copies memory that another thread has filled, maybe on another
+ * device. */
 static void *work(void *argument) {
     struct worker *worker = argument;
     void *queue = NULL;
@@ -251,7 +252,7 @@ static void *work(void *argument) {
     fill(host, 0);
     worker->same = back[0] == 3 && back[COUNT - 1] == 3 + COUNT - 1;
     worker->status = sl_device.settle(&worker->error);
-    sl_device.give(worker->others); /* which it has not taken */
+    sl_device.give(worker->others); /* taken by another thread */
     sl_device.close();
     return NULL;
 }
@@ -306,7 +307,7 @@ static void knows_distances(void **state) {
     }
 }
 
-/* What follows needs x86_64 devices, whose runtime loads code from files and leaves these. */
+/* The tests below need x86_64 devices. Their runtime loads code from files and does not remove them. */
 
 static int count_images(struct dl_phdr_info *object, size_t size, void *count) {
     (void)size;
@@ -329,7 +330,7 @@ static void leaves_no_files(void **state) {
     assert_true(images >= sl_device.count());
 }
 
-/* What follows needs the fake CUDA, which fails when it is told to. */
+/* The tests below need the fake CUDA, which fails to order. */
 
 static void expect_failure(const char *text) {
     struct sl_error error = {0};
@@ -366,7 +367,8 @@ static void *fail_at_work(void *argument) {
     return NULL;
 }
 
-/* Enqueued without an error, and found by whoever waits. In a thread, whose queue is of no use afterwards. */
+/* Work that is enqueued without an error and fails later: the next wait reports it. In a thread, because its queue is
+ * unusable afterwards. */
 static void settle_tells_what_failed_later(void **state) {
     (void)state;
     struct worker worker = {.device = 1, .memory = sl_device.take(BYTES)};

@@ -1,6 +1,6 @@
-/* test_regions.c - target regions as launches in the thread's queue (spmd/device/regions.c), on threads in the place of
- * GPUs: clang's regions in libraries whose images run on this machine, and an image that was made by hand. The paths of
- * the libraries are arguments: two that differ in a factor only, and the image. */
+/* test_regions.c - target regions as launches in the thread's queue (spmd/device/regions.c), on threads in place of
+ * GPUs: clang's regions in libraries with images for this machine, and a handmade image. The paths of the libraries are
+ * arguments: two that differ in a factor only, and the image. */
 #include "tests/rigs/numbers.h"
 
 #include <dlfcn.h>
@@ -277,9 +277,9 @@ static void a_kernel_gets_what_its_sums_need(void **state) {
         assert_true(sl_device.reaches(host.reduction) &&
                     sl_device.reaches((char *)host.reduction + BY_HAND_REDUCTION - 1));
     }
-    expect_launch("by_hand", 5, 96); /* a block an iteration; no more threads than the kernel can have */
+    expect_launch("by_hand", 5, 96); /* a block per iteration; at most the kernel's number of threads */
     launch_by_hand(&made, device, 1, 1000000, 32);
-    expect_launch("by_hand", 3200, 64); /* and a warp for what is not parallel */
+    expect_launch("by_hand", 3200, 64); /* and a warp for the sequential part */
     settled();
     __tgt_unregister_lib(&made.binary);
     sl_device.give(device);
@@ -302,7 +302,7 @@ static void launches_have_128_threads(void **state) {
     settled();
 }
 
-/* Of a region without a teams construct clang says that it has 2^32 - 1 teams. */
+/* For a region without a teams construct, clang's number of teams is 2^32 - 1. */
 static void regions_without_teams_have_one_block(void **state) {
     (void)state;
     const struct library library = open_library(paths[0]);
@@ -391,7 +391,7 @@ static void opening_tells_what_is_missing(void **state) {
         {"cudaMemcpyAsync@1", "device 2: cudaMemcpyAsync: unknown error"},
         {"cuMemAlloc_v2@2", "device 2: cuMemAlloc: memory of constants: unknown error"},
     };
-    setenv("FAKE_CUDA_DEVICES", "3", 1); /* one of which no queue has been closed, whose memory would be taken */
+    setenv("FAKE_CUDA_DEVICES", "3", 1); /* device 2 has no closed queue, whose memory would be used again */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct sl_error error = {0};
         pthread_t thread;

@@ -1,5 +1,5 @@
-/* test_tape.c - steps as graphs (spmd/device/tape.c), on threads in the place of GPUs: what a step leaves is the same
- * with and without them, whatever changes between steps. The path of a library with regions is the argument. */
+/* test_tape.c - steps as graphs (spmd/device/tape.c), on threads in place of GPUs: a step's results are the same with
+ * and without graphs, even if steps change. The path of a library with regions is the argument. */
 #include "tests/rigs/numbers.h"
 
 #include <dlfcn.h>
@@ -41,13 +41,13 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* A step, as the host knows it. */
+/* A step, from the host's side. */
 struct step {
-    int n;       /* elements that are doubled */
+    int n;       /* elements to double */
     int extra;   /* calls beside the CALLS of every step; less than 0: so many fewer */
     int waits;   /* the call before which the host waits; 0: none */
     bool swaps;  /* x and y change places */
-    float *here; /* [2, COUNT]: what x and y are to be */
+    float *here; /* [2, COUNT]: expected x and y */
 };
 
 static void take_step(const struct step *step, const void *owner, enum sl_graphs graphs) {
@@ -70,7 +70,7 @@ static void take_step(const struct step *step, const void *owner, enum sl_graphs
     sl_device.end_step();
 }
 
-/* Takes COUNT steps; x and y are then what they are to be. Begins with ones. */
+/* Takes COUNT steps from ones and checks x and y. */
 static struct sl_graph_report take_steps(int count, const struct step *given, const void *owner,
                                          enum sl_graphs graphs) {
     static float here[2 * COUNT], there[2 * COUNT];
@@ -128,7 +128,7 @@ static void waits_divide_a_step(void **state) {
     assert_int_equal(report.replayed, 4);
     assert_int_equal(report.parted, 0);
     assert_int_equal(report.graphs, 0);
-    /* A wait that was not there before divides the step once. */
+    /* A new wait divides the step once. */
     for (int s = 0; s < 6; s++) steps[s].waits = s == 4 ? 6 : 0;
     report = take_steps(5, steps, "once", SL_GRAPHS_ON);
     assert_int_equal(report.replayed, 3);
@@ -173,7 +173,7 @@ static void other_steps_are_taken_call_by_call(void **state) {
     assert_int_equal(report.replayed, 2);
 }
 
-/* As where rooms are used in turn. */
+/* As with arrays used in turn. */
 static void steps_of_several_kinds_take_turns(void **state) {
     (void)state;
     struct step steps[MOST_STEPS];
@@ -234,7 +234,7 @@ static void what_must_be_graphs_fails(void **state) {
     settled();
 }
 
-/* Marks, and what other streams wait for, come behind all that was asked for before. */
+/* Marks, and waits of other streams, come behind all earlier work. */
 static void marks_come_behind_what_waits(void **state) {
     (void)state;
     static float here[2 * COUNT];
@@ -267,7 +267,7 @@ static void marks_come_behind_what_waits(void **state) {
 static struct {
     cudaStream_t stream;
     cudaEvent_t before, behind;
-    float *copy; /* of x, which this stream makes */
+    float *copy; /* copy of x, made by this stream */
     bool open;
     int settled;
 } other;
@@ -379,7 +379,7 @@ static bool rest(struct sl_cuda_queue *queue, const void *argument) {
     return true;
 }
 
-/* The other stream sends x off; what comes then is one piece up to the rest, if there is one. WAITS: the host waits in
+/* The other stream sends x; the later work is one piece up to the rest, if there is one. WAITS: the host waits in
  * between. */
 static struct sl_graph_report messages(const char *owner, bool waits, bool rests) {
     enum { MANY = 700 };

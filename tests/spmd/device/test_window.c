@@ -1,5 +1,5 @@
-/* test_window.c - units that take turns in memory hold what was written to them, in any order and with any number of
- * frames; a file that fails is told. */
+/* test_window.c - units that share memory in turns have their last written values, in any order and with any number of
+ * frames; failures of the file are reported. */
 #include "tests/rigs/numbers.h"
 
 #include <unistd.h>
@@ -27,7 +27,7 @@ static void *use(struct sl_window *window, int unit, bool changes) {
     return memory;
 }
 
-/* What a unit holds once it has been written to for the NUMBERth time. */
+/* Fills VALUES with the unit's values of its write NUMBER. */
 static void fill(int32_t *values, int unit, int number) {
     for (size_t i = 0; i < count_of(unit); i++) values[i] = unit * 1000003 + number * 7919 + (int32_t)i;
 }
@@ -120,7 +120,7 @@ static void a_short_file_is_told(void **state) {
     if (!sl_device.shares_memory) return; /* there is no file */
     open_window(&window, 1, 0, NULL);
     for (int u = 0; u < UNITS; u++) write_unit(use(&window, u, true), u, 1);
-    use(&window, 1, false); /* nothing will be written, which would be told of first */
+    use(&window, 1, false); /* without a write, which would fail first */
     assert_int_equal(ftruncate(window.far.scratch.file, 100), 0);
     assert_int_equal(sl_window_use(&window, 0, false, &memory, &error), SL_FAILED);
     assert_string_equal(error.message, "the offload file cannot be read at byte 100: it ends there");

@@ -115,7 +115,7 @@ static void every_size_is_proven(void **state) {
     }
 }
 
-/* Any action that is dropped, doubled or exchanged with one that it depends on makes a table that is refused. */
+/* A table is refused if any action is dropped, doubled or exchanged with one that it depends on. */
 static void broken_tables_are_refused(void **state) {
     (void)state;
     unsigned random = 12345, refused = 0;
@@ -159,7 +159,7 @@ static void a_deadlock_is_named(void **state) {
     sl_schedule_free(&schedule);
 }
 
-/* The shortest circle among several, whoever leads to it; the way's end where there is none. */
+/* The shortest circle among several, from any start; the end of the way if there is none. */
 static void the_shortest_circle_is_found(void **state) {
     (void)state;
     static const struct {
@@ -175,7 +175,7 @@ static void the_shortest_circle_is_found(void **state) {
     }
 }
 
-/* One walk finds the number of slots that a search among all numbers finds. */
+/* One walk finds the same number of slots as a search among all numbers. */
 static void the_fewest_slots_are_found(void **state) {
     (void)state;
     for (int i = 0; sl_schedule_kind_at(i); i++) {
@@ -215,7 +215,7 @@ enum { HAND_STAGE = 1, HAND_MICROBATCH = 1 };
 struct fault {
     enum sl_action_kind kind;
     int stage, microbatch;
-    bool again; /* what it changes stands there, too */
+    bool again; /* the field to change is in the next row, too */
     const char *text;
 };
 
@@ -284,7 +284,7 @@ static void what_is_wrong_by_hand_is_told(void **state) {
     sl_schedule_free(&schedule);
 }
 
-/* Of a list that sl_schedule_append has made, and of stages that nobody has placed. */
+/* A list made by sl_schedule_append, and stages without a place. */
 static void tables_name_what_they_have(void **state) {
     (void)state;
     struct sl_schedule schedule;

@@ -1,4 +1,5 @@
-/* test_schedule_ascend.c - tables whose backwards descend, turned round: what stays, and what weight gradients gain. */
+/* test_schedule_ascend.c - tables with descending backwards, reversed: unchanged parts, and the gain for weight
+ * gradients. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +34,7 @@ static void prove(struct sl_schedule *schedule, int group) {
                  schedule->microbatches, error.message);
 }
 
-/* Actions have their places and times; forwards their microbatches, too, and backwards those of the other end. */
+/* Actions have the same places and times; forwards have the same microbatches, backwards those of the other end. */
 static void expect_turned(const struct sl_schedule *schedule, const struct sl_schedule *before) {
     for (int r = 0; r < schedule->ranks; r++) {
         assert_int_equal(schedule->rank[r].count, before->rank[r].count);
@@ -98,7 +99,7 @@ static void backwards_ascend(void **state) {
     }
 }
 
-/* Backwards that take turns with forwards, that have their weight gradients apart, or that are lowered or in runs. */
+/* Other tables stay: backwards in turns with forwards, with separate weight gradients, lowered, or in runs. */
 static void others_stay(void **state) {
     (void)state;
     static const char *const names[] = {"1f1b", "zbv", "interleaved-zb", "gpipe", "gpipe"};

@@ -1,4 +1,4 @@
-/* test_schedule_cores.c - simulated ranks that share cores: tables whose times are known, and bounds. */
+/* test_schedule_cores.c - simulated ranks that share cores: tables with known times, and bounds. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static double step_of(const char *name, int ranks, int microbatches, struct sl_s
 
 static const struct sl_stage_costs stage = {.forward = 1, .input_gradient = 2, .weight_gradient = 3};
 
-/* Without messages that travel one core is never idle, and takes all work together. */
+/* If messages take no time, one core is never idle; its time is the sum of all work. */
 static void one_core_does_all_work(void **state) {
     (void)state;
     for (int ranks = 1; ranks <= 8; ranks *= 2) {
@@ -95,7 +95,7 @@ static void two_ranks_share_equally(void **state) {
     sl_schedule_free(&schedule);
 }
 
-/* Who has waited begins later; on shared cores that is its own work. */
+/* A rank that has waited begins later; on shared cores that is its own work. */
 static void waiting_costs(void **state) {
     (void)state;
     const struct sl_stage_costs forward = {.forward = 10};
@@ -147,7 +147,7 @@ static void draw(struct sl_stage_costs *costs, int stages) {
                                            .optimizer = random_below(5)};
 }
 
-/* With a core for each rank nothing changes; with fewer a step takes no less than before, no less than the work on
+/* With a core for each rank nothing changes; with fewer, a step takes no less than before, no less than the work on
  * these cores, and no more than all work in turn. */
 static void bounds_hold(void **state) {
     (void)state;

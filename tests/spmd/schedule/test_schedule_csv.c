@@ -1,5 +1,5 @@
-/* test_schedule_csv.c - PyTorch's files are read and written; what is malformed is refused with its place in the file.
- */
+/* test_schedule_csv.c - PyTorch's files are read and written; malformed files are refused with the place of the
+ * fault. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static int remove_directory(void **state) {
 }
 
 static void put(const char *text, size_t bytes) {
-    unlink(path); /* file systems flush a file that replaces another's contents, which takes milliseconds */
+    unlink(path); /* overwriting a file makes file systems flush it, which takes milliseconds */
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(text, 1, bytes, file), bytes);
@@ -177,7 +177,7 @@ static void a_full_disk_is_noticed(void **state) {
     sl_schedule_free(&schedule);
 }
 
-/* Many forwards are taken where the file has as many actions. */
+/* Many forwards are accepted if the file has as many actions. */
 static void large_tables_come_back(void **state) {
     (void)state;
     enum { MICROBATCHES = 33000 };
@@ -284,7 +284,7 @@ static void what_is_no_file_is_refused(void **state) {
     put("0F0,", 4);
     assert_int_equal(truncate(path, 1 << 27), 0);
     refused(path, ": the file is too long: must be shorter than 67108864 bytes");
-    /* Numbers that are each in range, but too large a table together. */
+    /* Numbers in range, but with too large a product. */
     static char text[TABLE_BYTES];
     size_t length = 0;
     for (int stage = 0; stage < 200; stage++)
@@ -292,7 +292,7 @@ static void what_is_no_file_is_refused(void **state) {
     put(text, length);
     refused(path,
             ": schedule a-table: 1 stages x 200 loops x 65536 microbatches: their product must be at most 8388608");
-    /* A few cells that ask for much memory. */
+    /* A few cells that would need much memory. */
     put("0F65535,1F0,2F0,3F0", 19);
     refused(path, ": 4 stages and 65536 microbatches have 262144 forwards, but the file has 4 actions");
 }

@@ -1,4 +1,4 @@
-/* test_schedule_draw.c - what of a drawn timeline lies where: everything once, at its time, in the right row. */
+/* test_schedule_draw.c - positions in a drawn timeline: everything once, at its time, in the right row. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,13 +39,13 @@ static void discard(struct drawn *drawn) {
     sl_schedule_free(&drawn->schedule);
 }
 
-/* A box: pixels, and the time that its title names. */
+/* A box: pixels, and the time in its title. */
 struct box {
     double x, y, width, height, begin, end;
 };
 
-/* The next box from *TEXT on, which moves behind its line. By lines: AddressSanitizer measures all of the text that
- * strstr or sscanf gets. */
+/* Reads the next box from *TEXT on, and moves *TEXT behind its line. It reads by lines, because AddressSanitizer
+ * measures the whole text that strstr or sscanf gets. */
 static bool next_box(const char **text, struct box *box) {
     char line[300];
     const char *rect = NULL;
@@ -66,7 +66,7 @@ static bool next_box(const char **text, struct box *box) {
     return true;
 }
 
-/* Each piece of a box is as long as all others at their scale, so that all pieces are as long as all events. */
+/* All boxes have the same scale, so the sum of their pixels is the sum of all events' times. */
 static void check(const char *name, int stages, int loops, int microbatches, double reduce) {
     struct drawn drawn;
     struct box box;
@@ -128,7 +128,7 @@ static void print(const struct sl_schedule *schedule, int columns, char **text) 
     assert_int_equal(fclose(file), 0);
 }
 
-/* Where a table fits, folding adds the time steps above it and nothing else. */
+/* If a table fits, folding adds only the time steps above it. */
 static void what_fits_is_not_folded(void **state) {
     (void)state;
     struct sl_schedule schedule;

@@ -1,4 +1,4 @@
-/* test_schedule_fuse.c - runs of neighbouring microbatches: what is joined, what is not, and how long runs are. */
+/* test_schedule_fuse.c - runs of neighbouring microbatches: joined and separate actions, and the length of runs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -97,7 +97,7 @@ static void expect_runs(const char *name, int ranks, int loops, int microbatches
     sl_schedule_free(&schedule);
 }
 
-/* Forwards and backwards that take turns are no neighbours, and nothing is reordered. */
+/* Forwards and backwards in turns are no neighbours, and nothing is reordered. */
 static void only_neighbours_are_joined(void **state) {
     (void)state;
     expect_runs("gpipe", 4, 1, 8, 8, true);
@@ -124,10 +124,10 @@ static int planned(const char *name, int ranks, int loops, int microbatches, str
 static void runs_are_planned(void **state) {
     (void)state;
     const struct sl_fusing shared = {.rows = 8, .coordinates = 8, .cores = 2}, own = {.rows = 8, .coordinates = 4};
-    /* Where all ranks share a core there is no bubble to lose: all microbatches at once. */
+    /* If all ranks share a core there is no bubble to lose: all microbatches at once. */
     assert_int_equal(planned("gpipe", 4, 1, 8, shared), 8);
     assert_int_equal(planned("looped-bfs", 4, 2, 8, shared), 8);
-    /* With cores of their own the next rank waits for a run: longer runs win until the bubble costs more. */
+    /* With a core per rank the next rank waits for a run: longer runs win until the bubble costs more. */
     assert_int_equal(planned("gpipe", 4, 1, 8, own), 2);
     assert_int_equal(planned("looped-bfs", 2, 8, 8, (struct sl_fusing){.rows = 64, .coordinates = 2, .cores = 2}), 4);
     assert_int_equal(planned("gpipe", 1, 1, 8, own), 8);

@@ -1,4 +1,4 @@
-/* test_schedule_generators.c - every generator makes PyTorch's tables, for all sizes that its algorithm allows. */
+/* test_schedule_generators.c - every generator makes PyTorch's tables, for all sizes of its algorithm. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -129,7 +129,7 @@ static void note_times(const struct sl_schedule *schedule, struct times *times) 
     }
 }
 
-/* Nothing before what it needs. */
+/* No action comes before its inputs. */
 static void check_times(const struct sl_schedule *schedule, const struct times *times) {
     const int depth = schedule->ranks * schedule->loops / schedule->copies,
               each = schedule->microbatches / schedule->copies;
@@ -176,7 +176,7 @@ static void all_sizes_are_whole_and_proven(void **state) {
     }
 }
 
-/* ---- what the schedules are known for ---- */
+/* ---- known properties of the schedules ---- */
 
 /* pipedream-flush: a rank never holds more microbatches than there are ranks from itself to the last. */
 static void one_f_one_b_holds_few_microbatches(void **state) {
@@ -211,7 +211,7 @@ static void zbv_has_no_bubbles(void **state) {
     }
 }
 
-/* DualPipe: two ranks that mirror each other do what one of DualPipeV does, with half of the microbatches each. */
+/* DualPipe: a pair of mirrored ranks does the work of one rank of DualPipeV, with half of the microbatches each. */
 static void dualpipe_is_dualpipev_twice(void **state) {
     (void)state;
     for (int half = 1; half <= 4; half++) {

@@ -1,6 +1,5 @@
-/* test_schedule_memory.c - what a table takes, with all that is found out about it: at no time 64 bytes for each
- * compute action, messages included. The linker hands calls of malloc and its like to the functions below, which count.
- */
+/* test_schedule_memory.c - memory of a table with all derived data: at no time 64 bytes for each compute action,
+ * messages included. The linker redirects calls of malloc and its like to the functions below, which count. */
 #include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>

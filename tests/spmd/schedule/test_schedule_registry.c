@@ -1,5 +1,5 @@
-/* test_schedule_registry.c - every row of the registry is whole: it can be found, explained, generated and proven, and
- * nothing depends on what it is called. */
+/* test_schedule_registry.c - every row of the registry is complete: it can be found, explained, generated and proven,
+ * and nothing depends on its name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "spmd/schedule/registry.h"
 #include "tests/rigs/schedule_tables.h"
 
-enum { MOST_LOOPS = 4 }; /* tried here, of what an algorithm allows */
+enum { MOST_LOOPS = 4 }; /* largest number tried here */
 
 static int most_tried(const struct sl_schedule_kind *kind) {
     return kind->most_loops < MOST_LOOPS ? kind->most_loops : MOST_LOOPS;
@@ -35,7 +35,7 @@ static void rows_are_whole(void **state) {
     assert_null(sl_schedule_kind_at(rows + 1));
 }
 
-/* What users rely on. */
+/* Users rely on these. */
 static void known_schedules_keep_their_loops(void **state) {
     (void)state;
     static const struct {
@@ -120,7 +120,7 @@ static void loops_follow_the_row(void **state) {
     (void)state;
     static const struct {
         int least, most, given, fit;
-        const char *message; /* of the loops that are given; NULL: they are allowed */
+        const char *message; /* for the given loops; NULL: they are allowed */
     } cases[] = {
         {1, 1, 1, 1, NULL},
         {1, 1, 2, 1, "schedule x: 2 loops: must be 1"},

@@ -1,4 +1,4 @@
-/* test_schedule_shards.c - UNSHARD and RESHARD: where they are, what the checker refuses, and what they cost. */
+/* test_schedule_shards.c - UNSHARD and RESHARD: their places, the checker's refusals, and their costs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ static void lower(struct sl_schedule *schedule, bool sharded) {
     if (sl_schedule_lower(schedule, &error)) fail_msg("%s", error.message);
 }
 
-/* What is left without the two is the table as it would be. */
+/* Without the two kinds of actions, the table is the plain one. */
 static void expect_the_same_rest(const struct sl_schedule *sharded, const struct sl_schedule *plain) {
     for (int r = 0; r < plain->ranks; r++) {
         int at = 0;
@@ -47,8 +47,8 @@ static void expect_the_same_rest(const struct sl_schedule *sharded, const struct
     }
 }
 
-/* Two loops at once at most, each gathered before its use; and where the rank goes on to a loop that it had to gather,
- * it did so before it computed another one for the last time. */
+/* Checks that at most two loops are gathered at once, each before its use; and if the rank goes on to a loop that it
+ * had to gather, that it did so before its last computation for another loop. */
 static void expect_gathered_ahead(const struct sl_schedule *schedule, int rank) {
     const struct sl_rank_schedule *actions = &schedule->rank[rank];
     bool whole[MOST_LOOPS] = {false}, fresh[MOST_LOOPS] = {false};
@@ -145,7 +145,7 @@ static double step_of(const struct sl_schedule *schedule, double unshard, double
     return step;
 }
 
-/* A loop computes for four units forward and eight backward. What is gathered in less is waited for once. */
+/* A loop computes for four units forward and eight backward. Shorter gathers cause a single wait. */
 static void only_the_first_gather_is_waited_for(void **state) {
     (void)state;
     struct sl_schedule plain = make(false), sharded = make(true);
@@ -162,7 +162,7 @@ static void only_the_first_gather_is_waited_for(void **state) {
     sl_schedule_free(&sharded);
 }
 
-/* As many gathers as actions that begin one, and a mark for each end; none where gathering takes no time. */
+/* As many gathers as actions that begin one, and a mark for each end; none if gathering takes no time. */
 static void events_show_them(void **state) {
     (void)state;
     struct sl_schedule sharded = make(true);

@@ -1,5 +1,5 @@
 /* test_schedule_simulate.c - simulated times: closed forms of the literature, a naive oracle, bounds. Costs are whole
- * numbers, so that sums are exact. */
+ * numbers, so sums are exact. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +45,7 @@ static void simulate_uniform(const struct sl_schedule *schedule, struct sl_stage
 
 /* ---- closed forms ---- */
 
-/* Every rank is idle for (ranks - 1) times IDLE(costs), out of its work and that. */
+/* Every rank is idle for (ranks - 1) times IDLE(costs); its time is its work plus that. */
 struct closed_form {
     const char *name;
     int loops;                         /* 0: 1 to 4 */
@@ -183,7 +183,7 @@ static void messages_take_their_time(void **state) {
     sl_schedule_free(&schedule);
 }
 
-/* As the executor runs it: gradients go on before weight gradients, which the first rank does last of all. */
+/* As the executor does it: gradients are passed on before weight gradients, which the first rank does last of all. */
 static void grouped_weight_gradients_fill_the_drain(void **state) {
     (void)state;
     for (int n = 1; n <= 6; n++) {
@@ -226,7 +226,7 @@ static void split_backwards(struct sl_schedule *schedule) {
     }
 }
 
-/* Where microbatches come back in ascending order. */
+/* Tables with backwards in ascending order of microbatches. */
 static void groups_of_one_are_split_backwards(void **state) {
     (void)state;
     static const char *const name[] = {"1f1b", "pipedream-flush", "interleaved-1f1b", "interleaved-zb",
@@ -323,8 +323,8 @@ static void check_turns(const struct sl_schedule *schedule, const struct sl_simu
     assert_true(last == result->step);
 }
 
-/* Where nothing is reduced it comes after the rank's last action, and beside reductions between actions: then a loop's
- * turn delays those of the loops below, and only the last loop's is seen for itself. */
+/* Without reductions the optimizer comes after the rank's last action. Beside reductions it runs between actions: then
+ * a loop's turn delays those of the loops below, and only the last loop's is visible. */
 static void the_optimizer_takes_its_time(void **state) {
     (void)state;
     const double work = 9, update = 5;
@@ -359,7 +359,7 @@ static void the_optimizer_takes_its_time(void **state) {
     }
 }
 
-/* Of a wait, a message's own time is no more than that, and what is left is the sender's. */
+/* A message's own time within a wait is at most the wait; the rest is the sender's. */
 static void messages_on_their_way_are_told_apart(void **state) {
     (void)state;
     struct sl_schedule schedule;
@@ -418,7 +418,7 @@ struct oracle {
     int next[MOST_STAGES];
 };
 
-/* What an action waits for, told from stages alone; false: it has not been done yet. */
+/* Sets READY to the end of the action's inputs, found from stages only; returns false if these are not done yet. */
 static bool oracle_ready(const struct oracle *oracle, const struct sl_schedule *schedule, const struct sl_costs *costs,
                          int stage, const struct sl_action *action, double *ready) {
     const bool backward = action->kind != SL_FORWARD;
@@ -461,8 +461,7 @@ static bool takes_early(const struct sl_schedule *schedule) {
     return false;
 }
 
-/* Every event ends when the oracle says so. States that are taken early may hold a rank up: the oracle knows no
- * messages. */
+/* Every event ends at the oracle's time. States that are taken early may delay a rank: the oracle has no messages. */
 static void agrees_with_the_oracle(void **state) {
     (void)state;
     static struct oracle oracle;
@@ -581,7 +580,7 @@ static void random_costs_keep_the_bounds(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void refuses(const struct sl_schedule *schedule, const struct sl_costs *costs, const char *text) {
     struct sl_simulation result;

@@ -1,4 +1,4 @@
-/* test_schedule_stream.c - tables of forwards alone: proven, simulated, and refused where they are broken. */
+/* test_schedule_stream.c - tables of forwards only: proven, simulated, and refused if broken. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static void stream(struct sl_schedule *passes, const struct sl_schedule *of, int
     if (sl_schedule_stream(passes, of, count, &error)) fail_msg("%s", error.message);
 }
 
-/* The span of a table whose forwards take 1 each. */
+/* Returns the span of a table if each forward takes 1. */
 static double span_of(const struct sl_schedule *schedule) {
     const struct sl_stage_costs stage = {.forward = 1};
     const struct sl_costs costs = {.count = 1, .stage = &stage};
@@ -84,7 +84,7 @@ static void passes_follow_each_other_without_a_gap(void **state) {
     }
 }
 
-/* One that lacks a forward, has one twice, or has something else. */
+/* Tables that lack a forward, have one twice, or have another kind. */
 static void broken_tables_are_refused(void **state) {
     (void)state;
     struct sl_schedule schedule, passes;

@@ -1,5 +1,5 @@
-/* test_synthesize.c - schedules made to measure: proven, within the room, as fast as told, and faster than those with
- * names. */
+/* test_synthesize.c - schedules made to measure: proven, within the memory limit, as fast as reported, and faster than
+ * the named schedules. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +53,7 @@ static void draw_set(struct set *set, int number) {
                                        .seconds = 60};
 }
 
-/* What SCHEDULE takes for the model of SET; INFINITY: it keeps too much. */
+/* Returns the time of SCHEDULE for the model of SET; INFINITY if it saves more than allowed. */
 static double simulated(const struct set *set, const struct sl_schedule *schedule, double *most) {
     const struct sl_synthesis *asked = &set->asked;
     const int parts = asked->ranks * asked->loops, stages = sl_schedule_stages(schedule);
@@ -72,7 +72,7 @@ static double simulated(const struct set *set, const struct sl_schedule *schedul
     return *most <= asked->memory * (1 + 1e-9) ? span : (double)INFINITY;
 }
 
-/* The shortest of those that have names and fit. */
+/* Returns the shortest time of the named schedules that fit. */
 static double best_named(const struct set *set) {
     const struct sl_schedule_kind *kind;
     double best = INFINITY, most;
@@ -95,7 +95,7 @@ static void find(const struct set *set, struct sl_synthesized *found) {
     if (sl_schedule_synthesize(&set->asked, found, &error)) fail_msg("%s", error.message);
 }
 
-/* Finds a schedule, with its proof: that of the simulator has room for all messages, this one for as many as needed. */
+/* Finds a schedule and proves it. The simulator's proof has room for all messages, this one for as many as needed. */
 static double check_found(const struct set *set) {
     struct sl_synthesized found;
     struct sl_error error;
@@ -169,8 +169,8 @@ static void test_of_a_seed(void **state) {
     }
 }
 
-/* Where all actions take 1, Qi et al. 2024 name the room of their V-Min and V-Half, in microbatches of a rank's two
- * stages, and about which part of a step the bubble adds. */
+/* For actions that all take 1, Qi et al. 2024 give the memory of their V-Min and V-Half, in microbatches of a rank's
+ * two stages, and about the bubble's share of a step. */
 static void test_of_little_room(void **state) {
     const int ranks = 4, microbatches = 32;
     const struct {
@@ -245,7 +245,7 @@ static void test_of_small_numbers(void **state) {
     }
 }
 
-/* ---- against all that there are ---- */
+/* ---- against all possible schedules ---- */
 
 static double shortest;
 static int sketches;
@@ -310,7 +310,7 @@ static void test_of_the_shortest(void **state) {
     }
 }
 
-/* ---- what is refused, and sums ---- */
+/* ---- refusals, and sums ---- */
 
 static void expect_refused(const struct sl_synthesis *asked, const char *why) {
     struct sl_synthesized found;
@@ -339,7 +339,7 @@ static void test_of_what_is_refused(void **state) {
     expect_refused(&set.asked, "0 microbatches");
 }
 
-/* What is kept is what the checker counts, if each stage keeps 1. */
+/* The saved amount is the checker's count, if each stage saves 1. */
 static void test_of_kept(void **state) {
     const struct sl_schedule_kind *kind;
     const double one[4 * LOOPS] = {1, 1, 1, 1, 1, 1, 1, 1};
