@@ -221,8 +221,7 @@ static void test_crossed_groups(void **state) {
                    "coordinate 1 (x=1) waits for coordinate 0 in barrier over \"x\" at b.c:2");
 }
 
-/* Each coordinate of the ring takes from the next before it sends; a coordinate outside the ring computes until the run
- * ends. */
+/* Each coordinate of the ring takes from the next before it sends; a coordinate outside it computes to the end. */
 static int hungry_program(struct sl_spmd *self, void *arg) {
     struct sl_channel in, out;
     const void *message;

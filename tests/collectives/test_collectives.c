@@ -58,8 +58,7 @@ UNWATCHED static void put(void *array, enum sl_dtype dtype, size_t i, uint32_t b
     }
 }
 
-/* Returns the sum of two sums: of the first members, the largest power of two of MEMBERS below all, and of the
- * others. */
+/* The sum of two sums: of the first members, the largest power of two of MEMBERS below all, and of the others. */
 UNWATCHED static float tree(enum sl_dtype dtype, int members, const uint32_t *value) {
     int left = 1;
     if (members == 1) return as_float(dtype, value[0]);

@@ -16,14 +16,14 @@ static const float UNTOUCHED = 12345.0f;
 struct example {
     struct sl_attention shape;
     size_t rows, key_rows;             /* of all sequences */
-    float *q, *q_rope, *kv, *rope;     /* kv [key_rows, k | v | a column, or eight, that nobody has], rope: k_rope */
-    uint16_t *stored_kv, *stored_rope; /* kv and rope as bf16, where the keys are that */
-    int32_t *places;                   /* where sequences have several documents */
+    float *q, *q_rope, *kv, *rope;     /* kv [key_rows, k | v | one or eight unused columns], rope: k_rope */
+    uint16_t *stored_kv, *stored_rope; /* kv and rope as bf16, if keys are bf16; otherwise NULL */
+    int32_t *places;                   /* if sequences have several documents */
     float *o, *logsum, *d_o, *dq, *dq_rope, *dkv, *drope, *scratch;
     char name[160];
 };
 
-/* As at generation: what lies behind the keys that the last query sees is not a number. */
+/* Sets keys that no query sees to NaN, as they may be in generation. */
 static void spoil_unseen_keys(struct example *e) {
     const struct sl_attention *s = &e->shape;
     for (size_t key = 0; key < e->key_rows; key++) {
@@ -49,7 +49,7 @@ static int32_t *make_places(struct numbers *numbers, const struct sl_attention *
 /* SIZE: of the largest elements of q and k. */
 static struct example make(struct numbers *numbers, struct sl_attention shape, float size) {
     struct sl_attention *s = &shape;
-    /* Tensor cores have kernels for rows of which 16 bytes are read at once, and for others. */
+    /* Tensor cores have kernels for rows that can be read 16 bytes at once, and for others. */
     s->key_stride = 2 * sl_attention_key_heads(s) * s->width + (s->products == SL_BF16 && s->sequences % 2 ? 8 : 1);
     struct example e = {.shape = shape, .rows = s->sequences * s->queries, .key_rows = s->sequences * s->key_rows};
     const size_t wide = e.rows * s->heads * s->width, roped = e.rows * s->heads * s->rope;
@@ -68,13 +68,13 @@ static struct example make(struct numbers *numbers, struct sl_attention shape, f
     e.scratch = random_device_floats(numbers, KERNELS(0)->attention->scratch(s) / sizeof(float), -1.0f, 1.0f);
     snprintf(e.name, sizeof e.name, "%zu sequences of %zu from %zu in %zu, %zu heads %zu + %zu, size %g", s->sequences,
              s->queries, s->position, s->key_rows, s->heads, s->width, s->rope, (double)size);
-    if (s->products == SL_BF16) { /* what is rounded then is the weights and the gradients of scores */
+    if (s->products == SL_BF16) { /* so only the weights and the gradients of scores are rounded */
         float *const arrays[] = {e.q, e.q_rope, e.kv, e.rope, e.d_o};
         const size_t counts[] = {wide, roped, keys, shared, wide};
         for (size_t i = 0; i < 5; i++) release_array(settle(arrays[i], counts[i]));
     }
     spoil_unseen_keys(&e);
-    if (s->keys == SL_BF16) { /* the oracle sees what is stored */
+    if (s->keys == SL_BF16) { /* the oracle reads the stored values */
         e.stored_kv = settle(e.kv, keys);
         e.stored_rope = settle(e.rope, shared);
     }

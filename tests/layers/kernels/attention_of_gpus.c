@@ -1,5 +1,5 @@
-/* attention_of_gpus.c - attention as GPUs compute it, by the CPU: the same source with a GPU's constants, where one
- * thread does what those of a team share. The build gives attention.c and attention_decode.c this device. */
+/* attention_of_gpus.c - the GPUs' attention, run by the CPU: the same source with a GPU's constants; one thread does
+ * the work of a team. The build compiles attention.c and attention_decode.c for this device. */
 #include "tests/layers/kernels/attention_of_gpus.h"
 
 static void begin_region(void) {}

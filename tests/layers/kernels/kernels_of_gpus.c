@@ -1,5 +1,5 @@
-/* kernels_of_gpus.c - kernels as GPUs compute them, by the CPU: the same source with a GPU's constants, where one
- * thread does what those of a team share. The build gives the kernels this device. */
+/* kernels_of_gpus.c - the GPUs' kernels, run by the CPU: the same source with a GPU's constants; one thread does the
+ * work of a team. The build compiles the kernels for this device. */
 #include "layers/kernels/kernels.h"
 #include "spmd/device/device.h"
 

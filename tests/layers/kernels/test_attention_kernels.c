@@ -1,12 +1,13 @@
-/* test_attention_kernels.c - attention against a naive oracle in double, at every level that this CPU has. Built a
- * second time, it tests what GPUs compute, on the CPU (attention_of_gpus.c): the build says KERNELS. */
+/* test_attention_kernels.c - attention against a naive oracle in double, at every level of this CPU. A second build
+ * tests the GPUs' kernels on the CPU (attention_of_gpus.c); the build defines KERNELS. */
 #include "tests/layers/kernels/attention_cases.h"
 
 #include "layers/kernels/attention/attention_warps_internal.h"
 
 /* ---- the oracle ---- */
 
-/* Sums in double, and of magnitudes: floats err by some 2^-24 of these, times what the scores' errors make of it. */
+/* Sums in double, of values and of magnitudes: the error of floats is some 2^-24 of the magnitudes, times the effect of
+ * the scores' errors. */
 struct sums {
     double *sum, *magnitude;
 };
@@ -51,7 +52,7 @@ static double score(const struct example *e, struct at at, double *magnitude) {
     return scale * *sums.sum;
 }
 
-/* Adds what query T, which sees SEEN keys from row FIRST on, contributes through head HEAD. */
+/* Adds the contribution of query T, which sees SEEN keys from row FIRST on, through head HEAD. */
 static void attend(const struct example *e, size_t head, size_t t, size_t first, size_t seen, struct oracle *oracle) {
     const struct sl_attention *s = &e->shape;
     const double scale = 1.0 / sqrt((double)(s->width + s->rope));
@@ -130,7 +131,7 @@ static void expect(const char *level, const struct example *e, const char *what,
         expect_close(name, i, got[i], want.sum[i], 0.0, error * want.magnitude[i] + 1e-36);
 }
 
-/* Where nothing belongs to k or v, and where heads of other calls read them. */
+/* Columns that belong to neither k nor v, and columns that heads of other calls read. */
 static void expect_untouched(struct example *e, struct oracle *oracle) {
     const struct sl_attention *s = &e->shape;
     const size_t stride = s->key_stride, others = sl_attention_key_head(s, 0) * s->width;
@@ -149,10 +150,10 @@ static void *behind(size_t by, void *x, size_t count, size_t size) {
     return room;
 }
 
-/* Elements before arrays that need not begin where several are read at once: of heads that have rotary positions. */
+/* Elements before arrays that need not be aligned for reads of several elements: 1 for heads with rotary positions. */
 static size_t before(const struct sl_attention *shape) { return shape->rope > 0; }
 
-/* Backward reads bf16, which all of its inputs are: the bits of dq, and of dk and dv, are those that E has. */
+/* Backward with all inputs as bf16 gives the same bits of dq, dk and dv as E's. */
 static void check_bf16_inputs(const struct sl_kernels *kernels, struct example *e) {
     struct sl_attention shape = e->shape;
     const size_t half = half_of(&shape), wide = e->rows * shape.heads * shape.width, by = before(&shape);
@@ -172,8 +173,8 @@ static void check_bf16_inputs(const struct sl_kernels *kernels, struct example *
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
 }
 
-/* Forward of E, whose operands bf16 has, read as that unless there are few queries: the bits that E has, as bf16
- * beside floats of all digits, and alone; from an address on that is one of floats, and not. */
+/* Forward with E's operands as bf16 (as floats for few queries) gives E's bits: as bf16 beside unrounded floats, and as
+ * bf16 only; at addresses aligned for floats, and at others. */
 static void check_bf16_result(const struct sl_kernels *kernels, struct example *e) {
     struct sl_attention shape = e->shape;
     const size_t wide = e->rows * shape.heads * shape.width, half = half_of(&shape), by = before(&shape);
@@ -202,9 +203,8 @@ static void check_bf16_result(const struct sl_kernels *kernels, struct example *
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
 }
 
-/* Backward's results as bf16, those of E, rounded, which has the same operands as floats. INPUTS: all inputs are bf16,
- * and addresses of results are none of floats, which are not left; otherwise O is bf16 or D_O, and floats are beside.
- */
+/* Backward with results as bf16 gives E's results, rounded. INPUTS: all inputs are bf16, results' addresses are not
+ * aligned for floats, and no floats are written; else O or D_O is bf16, and floats are written too. */
 static void check_bf16_gradients(const struct sl_kernels *kernels, struct example *e, bool inputs) {
     struct sl_attention shape = e->shape;
     const size_t half = half_of(&shape), wide = e->rows * shape.heads * shape.width;
@@ -245,7 +245,7 @@ static void check_bf16_gradients(const struct sl_kernels *kernels, struct exampl
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
 }
 
-/* What E has, rounded, and as bf16 beside it if STORES: in forward, and in backward, which reads o as bf16 then. */
+/* Rounded results are E's, rounded; STORES: with a bf16 copy, in forward, and in backward, which then reads it as o. */
 static void check_rounded(const struct sl_kernels *kernels, struct example *e, bool stores) {
     const size_t wide = e->rows * e->shape.heads * e->shape.width, keys = e->key_rows * e->shape.key_stride;
     const size_t counts[] = {wide, wide, keys}, half = half_of(&e->shape);
@@ -328,10 +328,10 @@ static struct sl_attention training(size_t sequences, size_t queries, size_t hea
         .sequences = sequences, .queries = queries, .key_rows = queries, .heads = heads, .width = width, .rope = rope};
 }
 
-/* The argument "few": of most sizes every third one, where another preset runs all of them in less time. */
+/* The argument "few": run a third of most sizes; another preset runs all of them in less time. */
 static size_t step = 1;
-/* The last argument "emulated": no GPU computes. Kernels for many take four blocks of queries, in place of as many as
- * keep a GPU busy, or there are none. */
+/* The last argument "emulated": no GPU. Kernels for many blocks need only four blocks of queries here, not as many as
+ * keep a GPU busy; or there are none. */
 static bool emulated;
 
 static void equals_the_oracle(void **state) {
@@ -352,9 +352,9 @@ static void equals_the_oracle(void **state) {
     check(&numbers, training(2, 170, 30, 4, 2), 1.0f); /* on GPUs a head's teams have several blocks of keys each */
 }
 
-/* Of heads of both sizes that GPUs have kernels for, less than them, and none; of blocks that are whole, and not. Of
- * few sizes each head meets two or three: those of which the last block is ragged, and of each kind of blocks one, in
- * rows that are whole, and not. */
+/* Heads of both sizes with kernels for GPUs, smaller heads, and heads of none; whole blocks and ragged ones. With "few"
+ * each head meets two or three sizes: the ones with a ragged last block, and one of each kind of blocks, in whole rows
+ * and in others. */
 static void products_of_bf16_equal_the_oracle(void **state) {
     (void)state;
     struct numbers numbers = {14};
@@ -379,7 +379,7 @@ static void products_of_bf16_equal_the_oracle(void **state) {
     }
 }
 
-/* Where there are many blocks, GPUs' warps have two tiles of queries each. */
+/* With many blocks, GPUs' warps have two tiles of queries each. */
 static void products_of_many_queries_equal_the_oracle(void **state) {
     (void)state;
     struct numbers numbers = {15};
@@ -419,13 +419,13 @@ static void queries_after_others_see_their_keys(void **state) {
             check(&numbers, shape, 1.0f);
         }
     }
-    struct sl_attention odd = training(2, 3, 2, 37, 5); /* columns that fill no vector */
+    struct sl_attention odd = training(2, 3, 2, 37, 5); /* columns that do not fill a vector */
     odd.position = 70;
     odd.key_rows = 75;
     check(&numbers, odd, 1.0f);
 }
 
-/* Of one query, of few and of blocks; of columns that fill no vector, and more than are widened at a time. */
+/* One query, few, and blocks; columns that do not fill a vector, and more than are widened at once. */
 static void keys_of_bf16_equal_the_oracle(void **state) {
     (void)state;
     struct numbers numbers = {6};
@@ -443,7 +443,7 @@ static void keys_of_bf16_equal_the_oracle(void **state) {
     }
 }
 
-/* Of a block of queries, whose gradients one team has on GPUs, and of several; of columns that fill no vector. */
+/* One block of queries (one team has its gradients on GPUs) and several; columns that do not fill a vector. */
 static void results_are_left_rounded(void **state) {
     (void)state;
     struct numbers numbers = {17};
@@ -459,7 +459,7 @@ static void results_are_left_rounded(void **state) {
     }
 }
 
-/* Groups that are whole, and those of which other coordinates have the first heads or the last ones. */
+/* Whole groups, and groups with first or last heads on other coordinates. */
 static void groups_of_heads_share_keys(void **state) {
     (void)state;
     struct numbers numbers = {9};
@@ -478,8 +478,8 @@ static void groups_of_heads_share_keys(void **state) {
     }
 }
 
-/* Short ones, of which a block has many; long ones, which begin in one block and end in another; and scores that are
- * much larger before a document than in it. */
+/* Short documents, many in a block; long ones, which begin in one block and end in another; and scores that are much
+ * larger before a document than in it. */
 static void documents_do_not_see_each_other(void **state) {
     (void)state;
     struct numbers numbers = {11};
@@ -518,7 +518,7 @@ static void windows_end_what_is_seen(void **state) {
     }
 }
 
-/* Nothing lies beyond a window of all keys: the bits are those without one. */
+/* A window of all keys excludes none: the bits are the same as without a window. */
 static void a_window_of_all_keys_is_none(void **state) {
     (void)state;
     struct numbers numbers = {13};
@@ -545,7 +545,7 @@ static void a_window_of_all_keys_is_none(void **state) {
     free(dq);
 }
 
-/* Scores of more than +-100, where exp has no numbers; and whole sequences that cannot be told apart. */
+/* Scores beyond +-100, for which exp overflows; and sequences of equal keys. */
 static void large_scores_do_not_overflow(void **state) {
     (void)state;
     struct numbers numbers = {4};
@@ -554,7 +554,7 @@ static void large_scores_do_not_overflow(void **state) {
     check(&numbers, training(1, 70, 2, 32, 16), 0.0f);
 }
 
-/* Query after query over caches is what all of them at once are. */
+/* Queries one after another over caches give the results of all at once. */
 static void one_query_at_a_time_equals_all_at_once(void **state) {
     (void)state;
     struct numbers numbers = {5};
@@ -580,8 +580,8 @@ static void one_query_at_a_time_equals_all_at_once(void **state) {
     release(&all);
 }
 
-/* All queries see the first KEYS rows, and then, of what lies behind them, their own: together what they see at once.
- */
+/* All queries see the first KEYS rows, and then their own keys of the rest: the two parts together are all keys that
+ * they see. */
 static void keys_in_two_parts_are_all_keys(void **state) {
     (void)state;
     struct numbers numbers = {8};
@@ -657,7 +657,7 @@ static void check_alone(const struct sl_kernels *kernels, struct numbers *number
     release(&one);
 }
 
-/* Sequence NUMBER of MANY alone: the bits that it has among them. */
+/* Sequence NUMBER of MANY without the others: the same bits. */
 static void check_sequence_alone(const struct sl_kernels *kernels, const struct example *many, size_t number) {
     const struct sl_attention *s = &many->shape;
     const size_t n = s->queries, columns = s->heads * s->width, wide = n * columns;
@@ -683,7 +683,7 @@ static void check_sequence_alone(const struct sl_kernels *kernels, const struct 
     for (size_t i = 0; i < 5; i++) release_array(arrays[i]);
 }
 
-/* Three sequences of which each has too few blocks for the kernels that take many; LONGEST as for check_documents. */
+/* Three sequences, each with too few blocks for the kernels for many; LONGEST is as in check_documents. */
 static void check_sequences(struct numbers *numbers, struct sl_attention shape, size_t longest) {
     shape.products = SL_BF16;
     struct example many = make(numbers, shape, 2.0f);
@@ -700,8 +700,8 @@ static void check_sequences(struct numbers *numbers, struct sl_attention shape, 
     release(&many);
 }
 
-/* As many blocks of queries as a GPU's kernels for many ask for, in sizes that take little time. Where they are
- * emulated, each sequence of the first shape has them alone, too, and none of the others. */
+/* As many blocks of queries as a GPU's kernels for many need, in sizes that take little time. If emulated, each
+ * sequence of the first shape has enough alone, too, and none of the others has. */
 static void many_sequences_have_the_bits_of_each(void **state) {
     (void)state;
     struct numbers numbers = {16};
@@ -717,7 +717,7 @@ static void many_sequences_have_the_bits_of_each(void **state) {
     check_sequences(&numbers, shape, 0);
 }
 
-/* The last shape is one of products of bf16: alone, the head has too few blocks for the kernels that take many. */
+/* The last shape has products of bf16: one head alone has too few blocks for the kernels for many. */
 static void a_head_alone_has_the_same_bits(void **state) {
     (void)state;
     struct numbers numbers = {6};

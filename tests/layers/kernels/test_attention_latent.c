@@ -1,5 +1,5 @@
-/* test_attention_latent.c - attention over latents against the attention that it stands for: an oracle in double makes
- * every head's keys and values of the latents; at every level that this CPU has. */
+/* test_attention_latent.c - attention over latents against plain attention: an oracle in double computes every head's
+ * keys and values from the latents; at every level of this CPU. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
@@ -15,7 +15,7 @@ struct example {
     size_t rows, columns;                      /* of all queries; of all heads */
     float *q, *q_rope, *cache, *kernel, *bias; /* kernel [latent, k | v], bias [k | v] */
     float *table, *o;
-    uint16_t *stored; /* the cache as bf16, where it is that */
+    uint16_t *stored; /* the cache as bf16, if it is stored so */
     char name[160];
 };
 
@@ -31,11 +31,11 @@ static struct example make(struct numbers *numbers, struct sl_latent_attention s
     e.bias = random_device_floats(numbers, 2 * e.columns, -1.0f, 1.0f);
     e.table = random_device_floats(numbers, s->latent * 2 * e.columns, -1.0f, 1.0f); /* results are overwritten */
     e.o = random_device_floats(numbers, e.rows * e.columns, -1.0f, 1.0f);
-    for (size_t key = 0; key < keys; key++) { /* what no query sees is not a number */
+    for (size_t key = 0; key < keys; key++) { /* unseen keys are NaN */
         if (key % s->key_rows < s->position + s->queries) continue;
         for (size_t c = 0; c < depth; c++) e.cache[key * depth + c] = NAN;
     }
-    if (s->cached == SL_BF16) { /* the oracle sees what is stored */
+    if (s->cached == SL_BF16) { /* the oracle reads the stored values */
         release_array(settle(e.kernel, s->latent * 2 * e.columns));
         e.stored = settle(e.cache, keys * depth);
     }
@@ -62,7 +62,7 @@ static void run(const struct sl_kernels *kernels, struct example *e) { run_by(ke
 
 /* ---- the oracle ---- */
 
-/* A sum, and that of its terms' magnitudes. */
+/* A sum, and the sum of its terms' magnitudes. */
 struct sum {
     double value, magnitude;
 };
@@ -79,7 +79,7 @@ static struct sum expand(const struct example *e, size_t key, size_t column, boo
     return sum;
 }
 
-/* With the bias of the keys, which the kernel leaves out. The magnitude is without it. */
+/* Returns a score with the bias of the keys, which the kernel leaves out. The magnitude is without it. */
 static struct sum score(const struct example *e, size_t row, size_t head, size_t key) {
     const struct sl_latent_attention *s = &e->shape;
     const double scale = 1.0 / sqrt((double)(s->width + s->rope));
@@ -99,11 +99,11 @@ static struct sum score(const struct example *e, size_t row, size_t head, size_t
     return (struct sum){scale * sum.value, scale * sum.magnitude};
 }
 
-/* What floats may err by, of the sum of magnitudes, u being 2^-24. A score is a sum of width products in a sum of depth
- * products, and is scaled: it errs by at most (width + depth + 6) u S, S being its terms' magnitudes; its difference
- * from the largest one by twice that, and so, relatively, its weight and the sum of weights, to which an exponential
- * adds 4 u and the sum keys u. The mean of the latents is a sum of keys products, rescaled once a block, and o one of
- * latent products of these. */
+/* Returns the error bound of floats, relative to the sum of magnitudes, with u = 2^-24. A score is a sum of width
+ * products in a sum of depth products, and is scaled: its error is at most (width + depth + 6) u S, with S its terms'
+ * magnitudes. The error of its difference from the largest score is twice that, and so is the relative error of its
+ * weight and of the sum of weights; the exponential adds 4 u to these, the sum keys u. The mean of the latents is a sum
+ * of keys products, rescaled once a block, and o is one of latent products of these. */
 static double tolerance(const struct sl_latent_attention *s, size_t keys, double magnitude) {
     const double weight = 2.0 * (double)(s->width + s->latent + s->rope + 6) * magnitude + 4.0;
     return (2.0 * weight + 2.0 * (double)keys + (double)keys / 32.0 + (double)s->latent + 4.0) * 0x1p-24;
@@ -154,7 +154,7 @@ static void check(struct numbers *numbers, struct sl_latent_attention shape, flo
 
 /* ---- tests ---- */
 
-/* Numbers of heads that fill a quarter of a vector, half of one, one, and more; columns that fill none. */
+/* Numbers of heads that fill a quarter of a vector, half of one, one, and more; columns that do not fill a vector. */
 static void equals_the_oracle(void **state) {
     (void)state;
     struct numbers numbers = {1};
@@ -171,7 +171,7 @@ static void equals_the_oracle(void **state) {
     }
 }
 
-/* Around the ends of blocks of 64 keys and of groups of 8; and many, which teams of a GPU share. */
+/* Numbers around the ends of blocks of 64 keys and of groups of 8; and many, for several teams of a GPU. */
 static void any_number_of_keys_is_seen(void **state) {
     (void)state;
     struct numbers numbers = {2};
@@ -184,7 +184,7 @@ static void any_number_of_keys_is_seen(void **state) {
     }
 }
 
-/* Columns for which products have no room in one piece: more than 64 heads, widths and latents that fill no vector. */
+/* Products too wide for one piece: more than 64 heads; widths and latents that do not fill a vector. */
 static void wide_shapes_equal_the_oracle(void **state) {
     (void)state;
     struct numbers numbers = {3};
@@ -193,7 +193,7 @@ static void wide_shapes_equal_the_oracle(void **state) {
     check(&numbers, (struct sl_latent_attention){1, 1, 9, 10, 8, 64, 32, 512, SL_F32}, 1.0f);
 }
 
-/* Rows of which each has a team of a GPU to itself: of heads and columns that fill vectors, and not. */
+/* So many rows that each has a team of a GPU to itself: heads and columns that fill vectors, and others. */
 static void many_rows_equal_the_oracle(void **state) {
     (void)state;
     struct numbers numbers = {7};
@@ -203,7 +203,7 @@ static void many_rows_equal_the_oracle(void **state) {
     check(&numbers, (struct sl_latent_attention){264, 1, 1, 2, 5, 7, 2, 10, SL_F32}, 1.0f);
 }
 
-/* Scores of more than +-100, where exp has no numbers; and keys that cannot be told apart. */
+/* Scores beyond +-100, for which exp overflows; and equal keys. */
 static void large_scores_do_not_overflow(void **state) {
     (void)state;
     struct numbers numbers = {4};
@@ -211,7 +211,7 @@ static void large_scores_do_not_overflow(void **state) {
     check(&numbers, (struct sl_latent_attention){1, 2, 90, 92, 8, 16, 8, 32, SL_F32}, 0.0f);
 }
 
-/* A sequence's queries have the bits that they have alone. */
+/* A sequence's queries have the same bits as alone. */
 static void a_query_alone_has_the_same_bits(void **state) {
     (void)state;
     struct numbers numbers = {5};
@@ -233,8 +233,8 @@ static void a_query_alone_has_the_same_bits(void **state) {
     release(&all);
 }
 
-/* Shapes of which a crew takes parts: heads that fill half a vector, a quarter, more than one, that do not divide by
- * the threads; keys of one block, of several, and of several spans. */
+/* Shapes that a crew divides: heads that fill half a vector, a quarter, more than one, and numbers that the threads do
+ * not divide; keys of one block, of several, and of several spans. */
 static void a_crew_changes_no_bit(void **state) {
     (void)state;
     struct numbers numbers = {6};

@@ -1,5 +1,5 @@
-/* test_block_rows.c - products with quantized weights have the bits of products with the floats that these stand for,
- * at every level that this CPU has, for every type. */
+/* test_block_rows.c - products with quantized weights have the bits of products with the dequantized floats, at every
+ * level of this CPU, for every type. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/blocks/block_rows.h"
@@ -14,7 +14,7 @@ struct weights {
     float *floats; /* [rows, columns], as the matrix has its rows */
 };
 
-/* Random bytes, but of no large scale, and none that is not finite. */
+/* Writes random bytes of a block with finite values and without a large scale. */
 static void draw_block(struct numbers *numbers, const struct sl_quantized *type, uint8_t *at) {
     for (bool fits = false; !fits;) {
         float values[SL_LARGEST_BLOCK];

@@ -1,5 +1,5 @@
-/* test_decode_parts.c - attention of few queries to many keys, which teams of a GPU share: against the same sequence
- * among so many others that each team has a query's head alone, and its bits from call to call. */
+/* test_decode_parts.c - attention of few queries to many keys, divided among teams of a GPU: against the same sequence
+ * among so many others that each team has a query's head alone; and equal bits from call to call. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 

@@ -1,5 +1,5 @@
-/* test_dropout_kernels.c - dropout that draws its words itself, beside the kernels that draw words and those that are
- * given them, of every level that this CPU has: the same bits. */
+/* test_dropout_kernels.c - dropout that draws its words itself gives the same bits as dropout with drawn words as
+ * input, at every level of this CPU. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
@@ -7,7 +7,7 @@ enum { PARTS = 7, NEXT = 3, BEHIND = 5 };
 static const float KEEP = 0.9f;
 static const uint32_t THRESHOLD = 7549747; /* of 2^23, rounded up */
 
-/* What is read, what both ways leave, and a guard behind each. */
+/* Inputs, both ways' results, and a guard behind each. */
 struct arrays {
     size_t n;
     uint32_t *words;
@@ -37,13 +37,13 @@ static void free_arrays(struct arrays *a) {
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) release_array(taken[i]);
 }
 
-/* Floats of what A's words leave. */
+/* Applies dropout with A's words. */
 static void drop_by_words(const struct sl_kernels *kernels, const struct arrays *a, bool silu) {
     kernels->operands->dropout(a->n, silu, sl_rows_f32(a->x), a->words, THRESHOLD, KEEP, sl_out_f32(a->want),
                                sl_rows_f32(a->want_slope));
 }
 
-/* A has the words that WORDS names. */
+/* Expects dropout that draws WORDS itself to give the results of A's words, which are the same. */
 static void expect_same(const struct sl_kernels *kernels, struct arrays *a, const struct sl_dropout_words *words) {
     const size_t n = a->n, bytes = (n + BEHIND) * sizeof(float);
     struct sl_dropout_arrays arrays = {.x = sl_rows_f32(a->x),

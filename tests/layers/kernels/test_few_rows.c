@@ -1,4 +1,4 @@
-/* test_few_rows.c - products with few rows against sums in double, at every level that this CPU has. */
+/* test_few_rows.c - products with few rows against sums in double, at every level of this CPU. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/rows/few_rows.h"
@@ -129,7 +129,7 @@ static void equal_the_sums(void **state) {
     }
 }
 
-/* Longer than what the transposed product packs at a time. */
+/* Sums longer than the transposed product packs at a time. */
 static void equal_long_sums(void **state) {
     (void)state;
     struct numbers numbers = {2};
@@ -142,7 +142,7 @@ static void equal_long_sums(void **state) {
     }
 }
 
-/* B as bf16, and as the floats that these are. */
+/* B as bf16, and as floats with the same values. */
 static void bf16_weights_give_the_bits_of_their_floats(void **state) {
     (void)state;
     static const size_t rows[] = {1, 2, 5, 8, 11, 32, 70};

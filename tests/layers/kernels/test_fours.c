@@ -1,11 +1,11 @@
-/* test_fours.c - kernels over elements, wherever arrays lie and however many there are: the bits of calls for one
- * element each, at every level that this CPU has. GPUs' threads take four neighbours where all arrays are aligned. */
+/* test_fours.c - kernels over elements, at any address and of any number: the bits of calls for one element each, at
+ * every level of this CPU. GPUs' threads take four neighbours if all arrays are aligned. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
 enum { MOST = 21, ROOM = MOST + 8, ARRAYS = 5 };
 
-/* What a kernel is given: arrays that begin at elements of their own. */
+/* A kernel's arguments: arrays with first elements of their own. */
 struct arrays {
     float *x, *y, *z, *first, *second;
     uint16_t *halves;
@@ -110,8 +110,8 @@ static const struct {
            {"adamw of sums, rounded", adamw_of_sums}};
 enum { ALL = sizeof all / sizeof *all };
 
-/* Arrays in MEMORY [ARRAYS + 1, ROOM], the same in each, of which array ODD begins OFFSET elements late, and all others
- * AT elements. */
+/* Returns arrays in MEMORY [ARRAYS + 1, ROOM], which has the same values in each. Array ODD begins OFFSET elements
+ * later than the others, which begin at element AT. */
 static struct arrays arrays_in(float *memory, int odd, size_t offset, size_t at) {
     size_t from[ARRAYS + 1];
     for (int i = 0; i < ARRAYS + 1; i++) from[i] = (size_t)i * ROOM + at + (i == odd ? offset : 0);

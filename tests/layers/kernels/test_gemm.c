@@ -20,13 +20,13 @@ static const struct way {
     {&sl_gemm_cublas, SL_BF16},   {&sl_gemm_cublas_tf32, SL_F32}, {&sl_gemm_cublas_tf32, SL_BF16},
 };
 enum { WAYS = sizeof ways / sizeof *ways, VECTOR = 16 /* bytes */ };
-static bool devices_alone; /* "few": what the host multiplies, other presets test in less time */
+static bool devices_alone; /* "few": other presets test the host's products in less time */
 
 static bool possible(struct way way) {
     return sl_gemm_supports(way.backend, way.dtype) && (way.backend->on_device || !devices_alone);
 }
 
-/* What an operand loses before it is multiplied: of half a unit in the tenth bit behind the point. */
+/* Returns the relative error of a rounded operand: for TF32 half a unit in the tenth bit behind the point, else 0. */
 static double rounding(struct way way) {
     return way.backend == &sl_gemm_cublas_tf32 && way.dtype == SL_F32 ? 0x1p-11 : 0.0;
 }
@@ -41,7 +41,7 @@ struct operand {
 struct product {
     struct sl_gemm gemm;
     struct operand a, b;
-    float *bias, *before; /* before: what C holds where the product is added to it */
+    float *bias, *before; /* before: C's contents if the product is added to it */
 };
 
 static void set_element(struct operand *operand, enum sl_dtype dtype, size_t i, float value) {
@@ -84,10 +84,10 @@ static void free_product(struct product *product) {
 
 static size_t elements_of(const struct product *product) { return (size_t)product->gemm.m * product->gemm.n; }
 
-/* The backend multiplies what lies in the memory of a device, not in the host's. */
+/* Returns whether the backend multiplies in device memory that is not the host's. */
 static bool apart(const struct sl_gemm_backend *backend) { return backend->on_device && !sl_device.shares_memory; }
 
-/* DATA where the backend multiplies, BY bytes behind what is returned. Exactly as long, for the sanitizers. */
+/* Copies DATA to memory of the backend, BY bytes behind the returned address. Exactly as long, for sanitizers. */
 static char *place(const struct product *product, const void *data, size_t bytes, size_t by) {
     char *memory = apart(product->gemm.backend) ? sl_device.take(bytes + by) : malloc(bytes + by);
     if (!memory) abort(); /* in any thread */
@@ -102,7 +102,7 @@ static void give(const struct product *product, void *memory) {
     (apart(product->gemm.backend) ? sl_device.give : free)(memory);
 }
 
-/* C = the product of operands that lie so many bytes behind what is aligned. */
+/* Computes C, with operands so many bytes behind an aligned address. */
 static int execute_at(const struct product *product, bool accumulate, float *c, size_t a_by, size_t b_by, size_t c_by) {
     const struct sl_gemm *gemm = &product->gemm;
     const size_t bytes = elements_of(product) * sizeof *c;
@@ -186,7 +186,7 @@ static void equals_the_naive_product(void **state) {
     }
 }
 
-/* Columns and rows that were added to fill a vector or a block are not multiplied with the others. */
+/* Padding columns and rows of a vector or a block do not mix with the others. */
 static void infinities_stay_in_their_row(void **state) {
     (void)state;
     enum { M = 12, N = 40, K = 20, ROW = 5, COLUMN = 7 };
@@ -206,7 +206,7 @@ static void infinities_stay_in_their_row(void **state) {
     }
 }
 
-/* The products of which a step consists: forward, input gradient, weight gradient. */
+/* The products of a step: forward, input gradient, weight gradient. */
 static const struct {
     int m, n, k;
     bool transpose_a, transpose_b, bias;
@@ -220,7 +220,7 @@ static void make_step_product(struct product *product, struct numbers *numbers, 
                  step_products[i].transpose_a, step_products[i].transpose_b, step_products[i].bias);
 }
 
-/* A device may multiply what vectors cannot take in another way: the product is the same, not the bits. */
+/* A device may use another kernel for unaligned operands: the product is the same, but not its bits. */
 static void same_bits_wherever_operands_lie(void **state) {
     (void)state;
     struct numbers numbers = {2};
@@ -323,7 +323,7 @@ static void computes_in_the_calling_thread(void **state) {
     }
 }
 
-/* Products of COUNT microbatches at once: A and C of PRODUCT are those of all of them. */
+/* Products of COUNT microbatches at once have the bits of single ones. PRODUCT's A and C are of all of them. */
 static void expect_same_rows(const struct product *product, int count, bool accumulate) {
     const size_t part = (size_t)count, row = product->a.bytes / part, each = elements_of(product) / part;
     const size_t bytes = elements_of(product) * sizeof(float);
@@ -367,7 +367,7 @@ static void microbatches_at_once_have_the_same_bits(void **state) {
     }
 }
 
-/* C lies where the host can look, which waits for the queue: whoever enqueues must say that it has. */
+/* C is in memory that the host reads after it has waited for the queue: the backend must report its work there. */
 static void settling_waits_for_products(void **state) {
     (void)state;
     enum { N = 64, ROUNDS = 20 };
@@ -471,7 +471,7 @@ static void refuses_empty_products(void **state) {
     assert_int_equal(sl_gemm_plan(&gemm, &sl_gemm_reference, SL_F32, 3, 0, 5, false, false, SL_EPILOGUE_NONE, &error),
                      SL_BAD_INPUT);
     assert_string_equal(error.message, "matrix product with m = 3, n = 0, k = 5: all must be at least 1");
-    sl_gemm_release(&gemm); /* allowed after a plan that failed */
+    sl_gemm_release(&gemm); /* allowed after a failed plan */
 }
 
 int main(int argc, char **argv) {

@@ -1,5 +1,5 @@
-/* test_gemm_adding.c - products that add another array as they end: beside a naive product in double, for every backend
- * that does so. */
+/* test_gemm_adding.c - products with another array added at the end: against a naive product in double, for every
+ * backend that supports it. */
 #include "tests/rigs/operands.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static void expect_product(const struct sl_gemm *gemm, const float *a, const flo
     }
 }
 
-/* COUNT products, whose X lies BY elements behind what is aligned, as nothing else does. */
+/* COUNT products. X lies BY elements behind an aligned address; all other arrays are aligned. */
 static void check(struct numbers *numbers, const struct sl_gemm_backend *backend, enum sl_dtype dtype,
                   const int shape[3], bool biased, size_t by) {
     const size_t m = COUNT * (size_t)shape[0], n = (size_t)shape[1], k = (size_t)shape[2];
@@ -69,7 +69,7 @@ static void products_add_another_array(void **state) {
     assert_true(checked > 0);
 }
 
-/* On CPUs a sum of its own has the bits that runs have had so far. */
+/* On CPUs a separate sum keeps the bits of earlier runs. */
 static void products_of_cpus_do_not(void **state) {
     (void)state;
     assert_false(sl_gemm_adds(&sl_gemm_cpu));

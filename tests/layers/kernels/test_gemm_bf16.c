@@ -1,5 +1,5 @@
-/* test_gemm_bf16.c - products that leave bf16 alone, with what is added, with gelu and with its slope, and of columns
- * of wider arrays: beside naive products in double, for every backend that does so. */
+/* test_gemm_bf16.c - products with results in bf16 only, with an added array, with gelu and with its slope, and over
+ * columns of wider arrays: against naive products in double, for every backend that supports it. */
 #include "tests/rigs/operands.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@ static double gelu_argument(double x) { return 2 * sqrt(2 / 3.141592653589793238
 static double gelu(double x) { return x / (1 + exp(-gelu_argument(x))); }
 static double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
 
-/* A product and all that it reads and writes. */
+/* A product with its inputs and results. */
 struct run {
     struct sl_gemm gemm;
     size_t m, n, k;
@@ -20,8 +20,8 @@ struct run {
     float *result, *before; /* C and X, when the product has run */
 };
 
-/* Rows of A, and of C, are WIDER than what is multiplied, or left. All but A and B lie BY elements behind what is
- * aligned. */
+/* Opens a run. Rows of A and C are WIDER than the product's. All arrays except A and B lie BY elements behind an
+ * aligned address. */
 static void open_wide_run(struct run *run, struct numbers *numbers, const struct sl_gemm_backend *backend,
                           const int shape[3], enum sl_epilogue epilogue, size_t by, const int wider[2]) {
     const size_t m = COUNT * (size_t)shape[0], n = (size_t)shape[1], k = (size_t)shape[2];
@@ -49,7 +49,7 @@ static void open_run(struct run *run, struct numbers *numbers, const struct sl_g
     open_wide_run(run, numbers, backend, shape, epilogue, by, (const int[]){0, 0});
 }
 
-/* Whether the plan has a bias, and what is added. */
+/* BIASED: the plan has a bias; ADDS: an array is added. */
 static void multiply(const struct run *run, bool biased, bool adds) {
     const struct sl_gemm_arrays arrays = {.count = COUNT,
                                           .a = sl_rows_bf16(run->a.data),
@@ -109,13 +109,13 @@ static void expect_sum(const struct run *run, bool biased, bool adds) {
     }
 }
 
-/* What lies beside C's columns stays as it was. */
+/* Columns beside C's stay unchanged. */
 static void expect_untouched(const struct run *run) {
     for (size_t i = 0; i < run->m * run->c_stride; i++)
         if (i % run->c_stride >= run->n) assert_true(run->result[i] == run->c.value[i]);
 }
 
-/* Gelu may read its x before or after that is rounded, which its slope of at most 1.13 makes no larger. */
+/* Gelu may read x before or after rounding; its slope, at most 1.13, hardly enlarges the difference. */
 static void expect_gelu(const struct run *run, bool biased) {
     for (size_t i = 0; i < run->m * run->n; i++) {
         double error, x = product_of(run, i, &error) + (biased ? run->bias.value[i % run->n] : 0.0);
@@ -124,7 +124,7 @@ static void expect_gelu(const struct run *run, bool biased) {
     }
 }
 
-/* The region that stands in for it rounds twice. */
+/* The region that replaces it rounds twice. */
 static void expect_slope(const struct run *run) {
     for (size_t i = 0; i < run->m * run->n; i++) {
         double error, dy = product_of(run, i, &error);
@@ -214,8 +214,8 @@ static void check_gelu(struct numbers *numbers, const struct sl_gemm_backend *ba
     close_run(&run);
 }
 
-/* Forms: with a bias, with what is added, apart from what is aligned. Of the last, and of columns that are no whole
- * vectors, the library has no gelu: a region applies it. */
+/* Forms: with a bias, with an added array, unaligned. For unaligned arrays and for columns that are no whole vectors
+ * the library has no gelu: a region applies it. */
 static void products_leave_bf16(void **state) {
     (void)state;
     struct numbers numbers = {1};
@@ -254,7 +254,7 @@ static void others_refuse(void **state) {
             sl_gemm_release(&gemm);
         }
     }
-    assert_false(sl_gemm_leaves_bf16(&sl_gemm_cpu)); /* whose caches have what a pass then rounds */
+    assert_false(sl_gemm_leaves_bf16(&sl_gemm_cpu)); /* a CPU's pass rounds results that are still in its caches */
 }
 
 static void wide_rows_are_refused_where_they_are_not_taken(void **state) {

@@ -1,6 +1,5 @@
-/* test_gemm_many.c - products of several microbatches at once on CPUs: each row has the bits that it has alone, on both
- * sides of the numbers of rows where another kernel multiplies, and with any number of threads, at every level that
- * this CPU has. */
+/* test_gemm_many.c - products of several microbatches at once on CPUs: each row has the same bits as alone, below and
+ * above the numbers of rows at which kernels change, and with any number of threads, at every level of this CPU. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/gemm.h"
@@ -64,15 +63,15 @@ static void rows_have_the_bits_that_they_have_alone(void **state) {
             s.k = word & 8 ? 32 * number(&numbers, 1, 24) : number(&numbers, 1, 70);
             check(&numbers, levels[l], &s);
         }
-        /* Weights that a core's own cache does not hold. */
+        /* Weights larger than a core's own cache. */
         check(&numbers, levels[l], &(struct shape){SL_F32, 3, 50, 832, 323, false, false});
     }
     unsetenv("SHARDLOOP_CPU_LEVEL");
 }
 
-/* ---- rows that threads share ---- */
+/* ---- rows divided among threads ---- */
 
-/* SETTLES: with bf16 beside what is rounded, else added to what is there. */
+/* SETTLES: rounds results, with a bf16 copy; otherwise adds them to C. */
 static void multiply(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                      bool settles, float *c, uint16_t *stored, struct sl_crew *crew) {
     const struct sl_settled settled = {.rounds = true, .stored = stored};
@@ -109,7 +108,7 @@ static void check_shared(struct numbers *numbers, const char *level, const struc
     free(also);
 }
 
-/* As of a prompt. Rows that do not divide by the threads, nor by the library's parts. */
+/* Rows as of a prompt: numbers that neither the threads nor the library's parts divide. */
 static void threads_change_no_bit(void **state) {
     (void)state;
     static const int rows[] = {2, 16, 31, 33, 100, 256, 261, 387};
@@ -133,9 +132,9 @@ static void threads_change_no_bit(void **state) {
     unsetenv("SHARDLOOP_CPU_LEVEL");
 }
 
-/* ---- results that are rounded ---- */
+/* ---- rounded results ---- */
 
-/* With bf16 beside the floats, or without. */
+/* With a bf16 copy beside the floats, or without. */
 static void check_settled(struct numbers *numbers, const char *level, const struct shape *s, bool stores) {
     const size_t rows = (size_t)s->count * (size_t)s->m, n = (size_t)s->n, k = (size_t)s->k;
     void *a = random_operand(numbers, s->dtype, rows * k), *b = random_operand(numbers, s->dtype, n * k);

@@ -1,11 +1,11 @@
-/* test_gemm_sums.c - products that leave the sums of B's columns, too: beside a naive product and sums in double, for
- * every backend that does so; the others refuse. */
+/* test_gemm_sums.c - products that also write the sums of B's columns: against a naive product and sums in double, for
+ * every backend that supports it; the others refuse. */
 #include "tests/rigs/operands.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* On the device, full of numbers that go, or are added to. */
+/* Returns a result on the device with old numbers, to be overwritten or added to. */
 static float *make_result(const float *before, size_t count) {
     float *result = sl_device.take(count * sizeof *result);
     assert_non_null(result);
@@ -70,7 +70,7 @@ static void check(struct numbers *numbers, const struct sl_gemm_backend *backend
     sl_gemm_release(&gemm);
 }
 
-/* Of operands that do not lie at vectors, the fake library has no such products: a region adds up. */
+/* For unaligned operands the fake library has no such products: a region adds up. */
 static void products_leave_sums_of_columns(void **state) {
     (void)state;
     static const int shapes[][3] = {{96, 128, 32}, {64, 8, 300}, {7, 33, 65}, {1, 1, 1}, {16, 24, 1}};
@@ -84,7 +84,7 @@ static void products_leave_sums_of_columns(void **state) {
             for (int form = 0; form < 4; form++, checked++)
                 check(&numbers, backend, dtype, shapes[s], form & 1, form & 2 ? 1 : 0);
     }
-    assert_false(sl_gemm_sums(&sl_gemm_cublas, SL_F32)); /* whose floats keep their digits */
+    assert_false(sl_gemm_sums(&sl_gemm_cublas, SL_F32)); /* it must not round floats */
     if (!checked) printf("# no backend of this build leaves sums\n");
 }
 
@@ -110,7 +110,7 @@ static void others_refuse(void **state) {
             expect_refusal(backends[i], dtype, true);
         }
     }
-    assert_false(sl_gemm_sums(&sl_gemm_cpu, SL_BF16)); /* whose bits are those of sums in ascending order */
+    assert_false(sl_gemm_sums(&sl_gemm_cpu, SL_BF16)); /* its sums are in ascending order */
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* test_hashes.c - hashes by places that kernels make, of every level that this CPU has, against the host's. */
+/* test_hashes.c - the kernels' hashes by places, of every level of this CPU, against the host's. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
@@ -11,7 +11,8 @@
 static const uint32_t counts[] = {0, 1, 2, 3, 15, 31, 32, 33, 63, 64, 65, 127, 130, 1000, 1001, 2100};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
-/* What the header says of PLACES, element by element: X [n], or HALVES where that is not NULL. */
+/* Computes the hash as the header defines it by PLACES, element by element: of X [n], or of HALVES if it is not
+ * NULL. */
 static uint64_t expected_hash(size_t n, const float *x, const uint16_t *halves, const struct sl_hash_places *places,
                               const struct sl_places *keys) {
     uint64_t hash = 0;
@@ -24,8 +25,8 @@ static uint64_t expected_hash(size_t n, const float *x, const uint16_t *halves, 
     return hash;
 }
 
-/* Of arrays that are whole, of columns of a matrix, of several matrices' beside each other, far out, and that begin
- * anywhere; more elements than threads take in one turn. */
+/* Whole arrays, columns of a matrix, several matrices beside each other, large places, any first elements; more
+ * elements than threads take in one turn. */
 static void hashes_are_those_of_places(void **state) {
     (void)state;
     enum { MOST = 100003 };

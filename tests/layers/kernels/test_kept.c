@@ -1,15 +1,15 @@
-/* test_kept.c - kernels of silu, dropout and layer norms that keep bf16, at every level that this CPU has: beside the
- * kernels of floats and a pass that rounds, however their results are left and whatever they read. */
+/* test_kept.c - kernels of silu, dropout and layer norms that save bf16, at every level of this CPU: against the float
+ * kernels and a rounding pass, for each form of results and inputs. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
 #include <string.h>
 
-enum { BEHIND = 5 }; /* elements that nobody has */
+enum { BEHIND = 5 }; /* guard elements */
 static const float KEEP = 0.75f;
 static const uint32_t THRESHOLD = 3 << 21; /* of 2^23 */
 
-/* How a result may be left: its floats, or none, and what is stored. */
+/* Forms of a result: floats or none, rounded or not, with or without a bf16 copy. */
 static const struct {
     bool floats, rounds, stores;
 } all[] = {{true, false, false}, {true, true, false}, {true, true, true}, {true, false, true}, {false, true, true}};
@@ -66,10 +66,10 @@ static void expect_rounded(const char *what, size_t n, const uint16_t *rounded, 
 
 /* ---- elements ---- */
 
-/* Inputs of N elements, floats of all digits and what bf16 keeps of them; and what float kernels make of the latter. */
+/* Inputs of N elements, as unrounded floats and as bf16; and the float kernels' results for the bf16 values. */
 struct elements {
     size_t n;
-    float *x, *dy, *exact; /* of which bf16 is DY */
+    float *x, *dy, *exact; /* unrounded dy; DY is its bf16 values */
     uint16_t *half_x, *half_dy, *slope;
     uint32_t *words;
     float *y, *slopes;
@@ -125,7 +125,7 @@ static void check_words(const struct sl_kernels *k, const struct elements *e, bo
     }
 }
 
-/* By the kernels that draw the words themselves. */
+/* Checks the kernels that draw the words themselves. */
 static void check_drawn(const struct sl_kernels *k, const struct elements *e, bool silu) {
     const struct sl_dropout_words words = {.key = {{5, 6}}, .first_row = 9, .rows = 1, .cols = (uint32_t)e->n};
     k->draws->words_global(words.key, 9, 1, 0, words.cols, words.cols, e->words);
@@ -229,7 +229,8 @@ static void free_norm(struct norm *o) {
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
 }
 
-/* But for the order of a row's sums, which compilers choose for each: then bf16 may be the next one. */
+/* Expects equality up to the order of a row's sums, which compilers choose for each kernel: the bf16 may be a
+ * neighbour. */
 static void expect_near(const char *what, size_t n, const uint16_t *stored, const float *want) {
     for (size_t i = 0; i < n; i++) expect_close(what, i, sl_float_of_bf16(stored[i]), want[i], 0x1p-7, 2e-6);
 }
@@ -253,7 +254,7 @@ static void expect_near_left(const char *what, const struct left *left, int i, c
         assert_true((all[i].floats || left->floats[k] == 3) && (all[i].stores || left->stored[k] == 0x1234));
 }
 
-/* On hosts, which read floats: what is kept are the bits that the kernels of floats leave, rounded. */
+/* On hosts, with float inputs: saved values are the float kernels' results, rounded, bit for bit. */
 static void expect_same_forward(const struct norm *o, const struct left *y, int i) {
     assert_memory_equal(o->its_rstd, o->rstd, ROWS * sizeof(float));
     for (size_t k = 0; k < o->n; k++) {
@@ -325,7 +326,7 @@ static void layer_norms_are_kept_rounded(void **state) {
     }
 }
 
-/* Nobody has the sums of parameters that are frozen. */
+/* Frozen parameters have no sums. */
 static void frozen_parameters_need_no_sums(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {

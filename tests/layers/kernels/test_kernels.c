@@ -1,4 +1,4 @@
-/* test_kernels.c - the kernels of every level that this CPU has, against naive oracles in double. AdamW's are in
+/* test_kernels.c - the kernels of every level of this CPU, against naive oracles in double. For AdamW's see
  * test_adamw.c. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
@@ -151,7 +151,7 @@ static void expect_column_sums(const struct sl_kernels *kernels, size_t rows, si
     const size_t slice = (rows + (size_t)kernels->slices - 1) / (size_t)kernels->slices;
     for (size_t c = 0; c < cols; c++) {
         float sum = accumulate ? bias[c] : 0.0f, other = 0.0f;
-        for (size_t r = 0; r < rows; r++) { /* in the order that is promised */
+        for (size_t r = 0; r < rows; r++) { /* in the documented order */
             if (r >= slice && r % slice == 0) other = 0.0f;
             *(r < slice ? &sum : &other) += x[r * cols + c];
             if (r >= slice && (r % slice == slice - 1 || r == rows - 1)) sum += other;
@@ -203,7 +203,7 @@ static void squares_are_summed_in_double(void **state) {
     }
 }
 
-/* What is added to stays, and counts: sums are whole numbers, so that one in turn is what all at once are. */
+/* Sums are added to earlier ones. They are whole numbers, so one after another gives the same as all at once. */
 static void squares_are_summed_as_whole_numbers(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
@@ -289,7 +289,7 @@ static void parts_may_have_many_elements(void **state) {
 
 /* ---- rounding to bf16 ---- */
 
-/* What becomes of the float with these two halves: the upper one, or the next bf16 away from zero, which after the
+/* Returns the rounded float with these two halves: the upper half, or the next bf16 away from zero, which after the
  * largest is infinity. */
 static uint16_t nearest_bf16(uint16_t upper, uint16_t lower) {
     const bool nan = (upper & 0x7f80) == 0x7f80 && ((upper & 0x7f) || lower);

@@ -1,10 +1,10 @@
-/* test_loss_kernels.c - the kernels of the loss over token sequences, of every level that this CPU has, against naive
- * oracles in double; the classes in one part, in chunks and on two coordinates. */
+/* test_loss_kernels.c - the kernels of the loss over token sequences, of every level of this CPU, against naive oracles
+ * in double; with classes in one part, in chunks and on two coordinates. */
 #include "tests/rigs/sequence_levels.h"
 
 #include "spmd/base/bf16.h"
 
-/* A share of the classes, from FIRST on: of a chunk, or of a coordinate, which owns the rows' numbers. */
+/* A share of the classes, from FIRST on: a chunk's, or a coordinate's, which owns the rows' numbers. */
 struct loss_part {
     size_t first, cols;
     float *logits, *p;
@@ -42,7 +42,7 @@ static void free_loss_part(struct loss_part *p) {
     release_array(p->result);
 }
 
-/* The same chunk without floats leaves the NUMBERS and what is STORED, to the bit. */
+/* Checks that the same chunk without floats writes the same NUMBERS and STORED values, to the bit. */
 static void take_stored(const struct sl_sequence_kernels *kernels, size_t rows, const struct loss_part *part,
                         const struct loss_part *owner, const int32_t *labels, float *const numbers[5],
                         const uint16_t *stored) {
@@ -58,7 +58,7 @@ static void take_stored(const struct sl_sequence_kernels *kernels, size_t rows, 
     release_array(alone);
 }
 
-/* STORED is what bf16 keeps of X; a GPU has a NaN of its own. */
+/* Expects STORED to be X as bf16. A GPU's NaN may have other bits. */
 static void expect_stored(size_t n, const float *x, const uint16_t *stored) {
     for (size_t i = 0; i < n; i++) {
         if (isnan(x[i]))
@@ -165,7 +165,7 @@ static void expect_row(int level, const struct loss_part *part, size_t row, floa
     }
 }
 
-/* Whole, and in two parts that meet before class SPLIT. */
+/* Checks the loss in one part, and in two parts that meet before class SPLIT. */
 static void expect_loss(int level, size_t rows, size_t classes, size_t split, const float *logits,
                         const int32_t *labels) {
     const float weight = 0.125f;
@@ -236,7 +236,7 @@ static void the_first_of_equal_logits_is_the_guess(void **state) {
     }
 }
 
-/* The same of logits in one piece, in which a row's largest may be among the last ones. */
+/* The same for logits in one piece; a row's largest may be among the last ones. */
 static void maxima_name_the_first_of_equals(void **state) {
     (void)state;
     enum { ROWS = 40, CLASSES = 37, FIRST = -11 };
@@ -258,7 +258,7 @@ static void maxima_name_the_first_of_equals(void **state) {
     }
 }
 
-/* Many classes whose terms are alike: where a sum loses digits. */
+/* Many classes with similar terms, so that a sum could lose digits. */
 static void large_vocabularies_lose_no_digits(void **state) {
     (void)state;
     enum { CLASSES = 20011 };

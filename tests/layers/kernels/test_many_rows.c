@@ -1,5 +1,5 @@
-/* test_many_rows.c - products of copied blocks against sums in double, and their rows' bits, at every level that this
- * CPU has. */
+/* test_many_rows.c - products of copied blocks against sums in double, and their rows' bits, at every level of this
+ * CPU. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/rows/many_rows.h"
@@ -110,7 +110,7 @@ static void rows_have_the_bits_that_they_have_alone(void **state) {
     }
 }
 
-/* B as bf16, A of a gradient, too, and as the floats that these are; sums that are rounded, too. */
+/* B as bf16, and A of a gradient as bf16, against floats with the same values; also with rounded sums. */
 static void bf16_gives_the_bits_of_its_floats(void **state) {
     (void)state;
     static const size_t shapes[][3] = {{1, 1, 1},    {12, 32, 16},  {33, 40, 17},    {36, 96, 64},

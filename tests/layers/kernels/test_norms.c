@@ -1,5 +1,5 @@
-/* test_norms.c - RMS norms of whole rows, of every level that this CPU has, against naive oracles in double; how they
- * leave what they write, against themselves. */
+/* test_norms.c - RMS norms of whole rows, of every level of this CPU, against naive oracles in double; forms of
+ * results, against each other. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/kernels.h"
@@ -9,7 +9,7 @@ static const size_t shapes[][3] = {{1, 1, 1},   {1, 3, 2},    {2, 8, 10},   {1, 
                                    {3, 21, 33}, {1, 40, 520}, {2, 9, 1100}, {1100, 3, 2}};
 enum { SHAPES = sizeof shapes / sizeof *shapes }; /* parts, rows of each, columns */
 
-/* Inputs, and what kernels make of them. */
+/* Inputs, and kernels' results. */
 struct norm {
     size_t parts, rows, cols, count;
     float *x, *gamma, *beta, *dy, *summand;
@@ -117,7 +117,7 @@ static void whole_rows_and_their_gradients(void **state) {
     }
 }
 
-/* Without the sums nobody has dgamma and dbeta. */
+/* Without the sums, dgamma and dbeta are not written. */
 static void frozen_parameters_need_no_sums(void **state) {
     (void)state;
     FOR_EACH_NORM(kernels, n) {
@@ -164,8 +164,8 @@ static void results_are_left_rounded(void **state) {
     }
 }
 
-/* Forward of an x that lies as bf16 is that of what x widens to, but for the order of a row's sum, which compilers
- * choose for each. */
+/* Forward of a bf16 x is forward of the widened floats, up to the order of a row's sum, which compilers choose for each
+ * kernel. */
 static void stored_inputs_are_widened(void **state) {
     (void)state;
     FOR_EACH_NORM(kernels, n) {
@@ -192,8 +192,8 @@ static void stored_inputs_are_widened(void **state) {
     }
 }
 
-/* Backward of an x that is kept as bf16 is that of what x widens to, and of dy rounded: so of a dy, and with a summand,
- * that lie as bf16 alone. */
+/* Backward of a saved bf16 x is backward of the widened x and of the rounded dy; also with dy, and with a summand,
+ * stored as bf16 only. */
 static void expect_widened(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_rows dy,
                            const uint16_t *x, struct sl_rows summand, bool adds, float *dx) {
     const size_t sums = n->parts * n->cols;
@@ -225,7 +225,7 @@ static void stored_rows_are_widened(void **state) {
     }
 }
 
-/* A row has the bits that it has alone, and a part its own sums. */
+/* A row has the same bits as alone, and a part its own sums. */
 static void parts_are_those_that_are_alone(void **state) {
     (void)state;
     FOR_EACH_NORM(kernels, n) {

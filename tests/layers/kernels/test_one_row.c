@@ -1,4 +1,4 @@
-/* test_one_row.c - products of one row have the bits of the products of few rows, at every level that this CPU has. */
+/* test_one_row.c - products of one row have the bits of products of few rows, at every level of this CPU. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/rows/one_row.h"
@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-/* Sums of one part and of several, rows that leave a rest; columns beyond what one_row.c takes at a time. */
+/* Sums of one part and of several, rows with a remainder; columns beyond the number that one_row.c takes at a time. */
 static const size_t depths[] = {1, 7, 64, 130, 321, 1000}, widths[] = {1, 3, 5, 31, 70, 131};
 enum { DEPTHS = sizeof depths / sizeof *depths, WIDTHS = sizeof widths / sizeof *widths };
 
@@ -54,7 +54,7 @@ static void expect_bits(const struct operands *o, size_t lanes) {
                      (double)o->want[j]);
 }
 
-/* Calls CHECK with operands of every shape whose columns are whole vectors of LANES. */
+/* Calls CHECK with operands of every shape, with columns in whole vectors of LANES. */
 static void each_shape(size_t lanes, void (*check)(struct operands *o, int level), int level) {
     struct numbers numbers = {1};
     for (int i = 0; i < DEPTHS * WIDTHS; i++) {
@@ -74,7 +74,7 @@ static void check_floats(struct operands *o, int level) {
     }
 }
 
-/* B as bf16, and as the floats that these are: where it is near and where it is far. */
+/* B as bf16, and as floats with the same values. */
 static void check_widening(struct operands *o, int level) {
     const struct sl_one_row *table = sl_one_row_available(level);
     for (size_t i = 0; i < o->k * o->n; i++) o->b[i] = sl_float_of_bf16(o->b_bf16[i]);
@@ -112,7 +112,7 @@ static void check_blocked(struct operands *o, int level) {
     }
 }
 
-/* Other levels: sums of one part are those of the floats that the bf16 are. */
+/* Other levels: sums of one part are the sums of the widened bf16 operands. */
 static void check_rounded(struct operands *o, int level) {
     const struct sl_one_row *table = sl_one_row_available(level);
     if (o->k > 128) return;
@@ -167,8 +167,8 @@ static void multiply(struct operands *o, enum sl_dtype dtype, enum sl_dtype weig
     sl_gemm_release(&gemm);
 }
 
-/* Parts of equal and of unequal width; more threads than parts; of few columns those of sums, as many as threads, twice
- * as many, or another number. The last product is too small to be shared. */
+/* Parts of equal and of unequal width; more threads than parts; few columns, divided into parts of sums: as many as
+ * threads, twice as many, or another number. The last product is too small to be divided. */
 static void threads_change_no_bit(void **state) {
     (void)state;
     static const size_t shapes[][2] = {{1024, 130}, {704, 256}, {192, 576}, {256, 1024}, {64, 1000}, {64, 64}};

@@ -1,4 +1,4 @@
-/* test_packed_row.c - products of one row by copied weights have the bits that they have by the weights as they lie. */
+/* test_packed_weights.c - products of few rows by packed weights have the bits of products by unpacked weights. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/gemm.h"
@@ -7,7 +7,7 @@
 #include "spmd/base/bf16.h"
 #include "spmd/base/memory.h"
 
-/* Columns of less than a strip, of several, with what is left; terms of one part of the sums and of several. */
+/* Columns of less than a strip, and of several with a remainder; terms of one part of the sums and of several. */
 static const int shapes[][2] = {{32, 5},    {64, 64},  {96, 330},   {192, 576},
                                 {224, 130}, {576, 66}, {1024, 700}, {2080, 40}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
@@ -145,7 +145,7 @@ static void plans_have_the_bits_of_weights_as_they_lie(void **state) {
         const int m = rows[i / 3 % ROWS];
         struct operands o = make(&numbers, shapes[i / 3 / ROWS]);
         const bool packs = sl_gemm_packs(&sl_gemm_cpu, dtype, weights, m, (int)o.n, (int)o.k);
-        if (dtype == SL_F32) assert_true(packs); /* of bf16 only where products of so few rows have a kernel */
+        if (dtype == SL_F32) assert_true(packs); /* bf16 is packed only if products of so few rows have a kernel */
         for (int t = 0; packs && t < THREADS; t++) {
             struct sl_crew *crew = sl_crew_open(threads[t]);
             check_plan(&o, m, dtype, weights, crew, t % 2 ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE);
@@ -155,7 +155,7 @@ static void plans_have_the_bits_of_weights_as_they_lie(void **state) {
     }
 }
 
-/* Columns that are not whole vectors, many rows, and backends without kernels of their own. */
+/* Columns that are not whole vectors, many rows, and backends without kernels of their own: weights are not packed. */
 static void others_are_read_as_they_lie(void **state) {
     (void)state;
     assert_false(sl_gemm_packs(&sl_gemm_cpu, SL_F32, SL_F32, 1, 67, 64));

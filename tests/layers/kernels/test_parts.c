@@ -1,5 +1,5 @@
-/* test_parts.c - what takes several microbatches, or several keys, at once: the bits of calls of their own, at every
- * level that this CPU has. */
+/* test_parts.c - kernels that take several microbatches, or several keys, at once: the bits of separate calls, at every
+ * level of this CPU. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
@@ -127,7 +127,7 @@ static void rms_norms_of_parts_are_those_of_each(void **state) {
 
 /* ---- products ---- */
 
-/* COUNT products of GEMM at once, and one after another, where the backend multiplies: C holds BEFORE at first. */
+/* Makes COUNT products of GEMM at once, and one after another, in the backend's memory. C holds BEFORE at first. */
 static void expect_same_rows(const struct sl_gemm *gemm, size_t count, const void *a, const void *b, const float *bias,
                              bool accumulate, const float *before) {
     const size_t rows = (size_t)gemm->m * (size_t)gemm->k * sl_dtype_size(gemm->dtype);
@@ -166,7 +166,8 @@ static void *operand(struct numbers *numbers, enum sl_dtype dtype, size_t count)
     return there;
 }
 
-/* Also where cuBLAS's algorithm does not take the rows of all: the fake CUDA alone heeds the variable. */
+/* Also if cuBLAS's algorithm does not accept the rows of all parts together: only the fake CUDA reads this environment
+ * variable. */
 static void products_of_parts_are_those_of_each(void **state) {
     (void)state;
     static const int shapes_of[][4] = {{3, 8, 48, 96}, {4, 1, 64, 33}, {2, 5, 24, 40}};

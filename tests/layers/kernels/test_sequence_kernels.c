@@ -1,5 +1,5 @@
-/* test_sequence_kernels.c - the kernels for token sequences of every level that this CPU has, against naive oracles in
- * double; what is sharded, in one part and in two. */
+/* test_sequence_kernels.c - the kernels for token sequences of every level of this CPU, against naive oracles in
+ * double; sharded arrays in one part and in two. */
 #include "tests/rigs/sequence_levels.h"
 
 #include "spmd/base/bf16.h"
@@ -68,7 +68,7 @@ static void biases_are_added(void **state) {
 
 static const double EPSILON = 1e-6;
 
-/* A share of the columns, from FIRST on, and what the kernels make of it. */
+/* A share of the columns, from FIRST on, and the kernels' results for it. */
 struct norm_part {
     size_t first, cols;
     float *x, *gamma, *beta, *dy;   /* inputs */
@@ -211,7 +211,7 @@ static void rms_norm_and_its_gradients(void **state) {
     }
 }
 
-/* Rows are added in ascending order: there is one right result, to the last bit, where products are exact. */
+/* Rows are added in ascending order: if products are exact, there is one right result, to the last bit. */
 static void weight_gradients_add_rows_in_order(void **state) {
     (void)state;
     enum { ROWS = 9, COLS = 70 };
@@ -252,7 +252,7 @@ static void rms_norm_of_zeros_is_beta(void **state) {
     }
 }
 
-/* With what rounds in the same pass: the bits of passes that do nothing else. */
+/* With rounding in the same pass: the bits of separate passes. */
 static void rms_norm_rounds_what_is_stored(void **state) {
     (void)state;
     for (int level = 0; sl_kernels_available(level); level++) {
@@ -283,7 +283,7 @@ static void rms_norm_rounds_what_is_stored(void **state) {
             passes->norms->rms_norm_dots(rows, 1, cols, dy, sl_rows_bf16(x), p.gamma, dots);
             norm_input(level, rows, cols, cols, dy, sl_rows_bf16(x), &p, NULL, sl_out_f32(dx));
             norm_weight(level, rows, cols, dy, sl_rows_bf16(x), p.rstd, dgamma, dbeta);
-            for (size_t r = 0; r < rows; r++) /* COLS terms of at most 4.5, which lanes may add in another order */
+            for (size_t r = 0; r < rows; r++) /* cols terms of at most 4.5, in any order */
                 expect_close(at_level(level, "dots"), r, dots[r], p.dots[r], 0, 4.5 * (double)cols * 0x1p-22);
             assert_memory_equal(dx, p.dx, n * sizeof *dx);
             norm_input(level, rows, cols, cols, dy, sl_rows_bf16(x), &p, p.y, sl_out_f32(dx));
@@ -342,7 +342,7 @@ static void gelu_and_its_slope(void **state) {
     }
 }
 
-/* Between arrays of bf16, with what rounds in the same pass: the bits of passes that do nothing else. */
+/* Between arrays of bf16, with rounding in the same pass: the bits of separate passes. */
 static void gelu_rounds_what_is_stored(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
@@ -472,7 +472,7 @@ static void pairs_are_rotated_and_rotated_back(void **state) {
     }
 }
 
-/* All heads of a row by the same angles: those of its place in the sequence, or of the places that are given. */
+/* All heads of a row are rotated by the same angles: of its place in the sequence, or of the given places. */
 static void heads_are_rotated(void **state) {
     (void)state;
     enum { POSITIONS = 12, HEADS = 3, SEQUENCE = 5, HEAD_ROWS = 3 * SEQUENCE };
@@ -533,7 +533,7 @@ static void places_may_be_far(void **state) {
 /* A table's rows [FIRST, FIRST + COUNT), each of COLS columns that begin at column 2 of STRIDE. */
 enum { FIRST = 100, COUNT = 6, BEFORE = 2, TOKENS = 40 };
 
-/* Each row several times, in any order, and what is somebody else's. */
+/* Returns tokens: each row of the table several times, in any order, and other coordinates' rows. */
 static int32_t *device_tokens(struct numbers *numbers) {
     const int32_t elsewhere[] = {FIRST - 1, FIRST + COUNT, 0, -1, INT32_MAX, INT32_MIN};
     int32_t *tokens = device_array(TOKENS, sizeof *tokens);
@@ -610,7 +610,7 @@ static void gates_are_swish(void **state) {
             float *gate = random_device_floats(&numbers, n, -100, 100), *x = random_device_floats(&numbers, n, -2, 2);
             float *dy = random_device_floats(&numbers, n, -2, 2), *y = device_floats(n);
             float *dgate = device_floats(n), *dx = device_floats(n);
-            for (size_t i = 0; i < n; i += 2) gate[i] /= 25; /* where it bends */
+            for (size_t i = 0; i < n; i += 2) gate[i] /= 25; /* near zero, where the gate is curved */
             published->gate_forward(n, gate, x, y, none, none, none);
             published->gate_backward(n, gate, x, false, dy, dgate, dx, none, none);
             for (size_t i = 0; i < n; i++) {

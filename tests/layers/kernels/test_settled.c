@@ -1,6 +1,6 @@
-/* test_settled.c - results of attention, rotations, gates, biases and rows of tables that are rounded to bf16 once they
- * are complete, and those that are written as bf16 alone, at every level that this CPU has: they are those that are not
- * rounded, rounded. */
+/* test_settled.c - results of attention, rotations, gates, biases and rows of tables that are rounded to bf16 after
+ * they are complete, and results in bf16 only, at every level of this CPU: they equal the unrounded results,
+ * rounded. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/kernels.h"
@@ -26,7 +26,7 @@ static void expect_settled(size_t rows, size_t cols, size_t stride, const float 
 
 /* ---- attention ---- */
 
-/* kv [rows, k | v | one column that nobody has] */
+/* kv [rows, k | v | one unused column] */
 struct example {
     struct sl_attention shape;
     size_t rows, cols, keys; /* cols: of q; keys: columns of k, and of v */
@@ -65,7 +65,7 @@ static void run_forward(const struct sl_kernels *kernels, const struct example *
     kernels->attention->forward(&shape, e->q, e->q_rope, e->kv, e->kv + e->keys, e->rope, e->o, e->logsum);
 }
 
-/* Arrays become what bf16 keeps of them, which backward reads. */
+/* Rounds the arrays to bf16 and saves the bf16 copies, which backward reads. */
 static void store_inputs(struct example *e, uint16_t *stored[4]) {
     const size_t heads = e->shape.heads, rope = e->shape.rope;
     const size_t counts[] = {e->rows * e->cols, e->rows * heads * rope, e->rows * e->shape.key_stride, e->rows * rope};
@@ -89,7 +89,7 @@ static void run_backward(const struct sl_kernels *kernels, const struct example 
                                  e->dq_rope, e->dkv, e->dkv + e->keys, e->drope, e->scratch);
 }
 
-/* Backward of o as bf16 is that of the same floats, too. */
+/* Backward with o as bf16 equals backward with the same values as floats. */
 static void check_attention(const struct sl_kernels *kernels, struct numbers *numbers, struct sl_attention shape) {
     struct example e = make(numbers, shape);
     const size_t wide = e.rows * e.cols, stride = e.shape.key_stride, keys = e.rows * stride;
@@ -122,7 +122,7 @@ static void check_attention(const struct sl_kernels *kernels, struct numbers *nu
     release(&e);
 }
 
-/* What is stored of a result beside floats of all digits is those rounded. */
+/* A bf16 copy beside unrounded floats equals these, rounded. */
 static void check_beside(const struct sl_kernels *kernels, struct numbers *numbers, struct sl_attention shape) {
     struct example e = make(numbers, shape);
     const size_t wide = e.rows * e.cols;
@@ -137,7 +137,7 @@ static void check_beside(const struct sl_kernels *kernels, struct numbers *numbe
     release(&e);
 }
 
-/* Gradients of what lies as bf16 are those of the same floats, in their bits. */
+/* Gradients of bf16 inputs equal those of the same values as floats, bit for bit. */
 static void check_stored(const struct sl_kernels *kernels, struct numbers *numbers, struct sl_attention shape) {
     struct example e = make(numbers, shape);
     const size_t wide = e.rows * e.cols, keys = e.rows * e.shape.key_stride, rope = e.rows * shape.rope;
@@ -198,7 +198,7 @@ static void attention_is_rounded(void **state) {
                                          .rope = i == 1 ? 8 : 0};
             check_attention(kernels, &numbers, shape);
             check_beside(kernels, &numbers, shape);
-            shape.group = 3; /* heads that share keys: their gradient is complete after the last of them */
+            shape.group = 3; /* heads with shared keys, whose gradient is complete after the last head */
             shape.lead = 1;
             check_attention(kernels, &numbers, shape);
             check_beside(kernels, &numbers, shape);
@@ -215,7 +215,7 @@ enum {
     NEIGHBOURS,
     HALVES,
     WAYS
-}; /* rope; rotate_heads, whose pairs are neighbours, or halves of a head */
+}; /* rope; rotate_heads with pairs of neighbours, or of halves of a head */
 
 static void rotate(const struct sl_kernels *kernels, int way, size_t cols, const float *angles, float *x,
                    struct sl_settled left) {
@@ -252,7 +252,7 @@ static void rotations_are_rounded(void **state) {
 
 /* ---- rows of a table ---- */
 
-/* Rows of floats or bf16, and which of them are taken, some of which there are not. */
+/* Rows of floats or bf16, and the looked-up rows, some of which do not exist. */
 struct table {
     const void *rows;
     bool half;
@@ -318,11 +318,11 @@ static void rows_of_tables_are_rounded(void **state) {
 
 /* ---- gates ---- */
 
-/* Lengths that fill blocks of the CPU's kernels, and those that do not. */
+/* Lengths that fill blocks of the CPU's kernels, and others. */
 static const size_t lengths[] = {1, 33, 1024, 1025, 2500};
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 
-/* X as bf16, of which it has no more digits then. */
+/* Rounds X to bf16 in place. Returns the bf16 copy. */
 static uint16_t *halves_of(float *x, size_t n) {
     uint16_t *stored = halves(n);
     for (size_t i = 0; i < n; i++) sl_settle(x, stored, i);
@@ -355,7 +355,7 @@ static void gate_results_are_rounded(void **state) {
             uint16_t *gate_stored = halves(n), *x_stored = halves(n);
             const struct sl_settled of_gate = {true, i % 2 ? gate_stored : NULL},
                                     of_x = {true, i % 2 ? NULL : x_stored};
-            kernels->published->gate_forward(n, gate, x, y, of_gate, of_x, left); /* what it reads it rounds first */
+            kernels->published->gate_forward(n, gate, x, y, of_gate, of_x, left); /* rounds its inputs first */
             expect_settled(1, n, n, gate_plain, gate, of_gate.stored);
             expect_settled(1, n, n, x_plain, x, of_x.stored);
             kernels->published->gate_forward(n, gate, x, plain, none, none, none);
@@ -368,7 +368,7 @@ static void gate_results_are_rounded(void **state) {
     }
 }
 
-/* Gradients of what lies as bf16 are those of the same floats, and each of the two may be stored. */
+/* Gradients of bf16 inputs equal those of the same values as floats; each of the two gradients may have a bf16 copy. */
 static void gate_gradients_are_rounded(void **state) {
     (void)state;
     struct numbers numbers = {4};

@@ -1,5 +1,5 @@
-/* test_stripes.c - sums over many rows, which GPUs divide into stripes whose sums wait in the device's room: against
- * sums in double, of several parts the bits of each alone, and of more parts than the room has stripes for. */
+/* test_stripes.c - sums over many rows, which GPUs divide into stripes, with partial sums in a room of the device:
+ * against sums in double; of several parts, the bits of each alone; and of more parts than the room has stripes for. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
@@ -50,7 +50,7 @@ static void rms_norm_of_bf16(const struct sl_kernels *kernels, const struct sums
     rms_norm_of(kernels, s, sl_rows_bf16(s->half), part, parts, one, other);
 }
 
-/* What element I of row R adds to both sums. */
+/* Computes the terms of element I of row R in both sums. */
 static void terms(kernel *call, const struct sums *s, size_t r, size_t i, double *one, double *other) {
     const double x = s->x[i], dy = s->dy[i], half = sl_float_of_bf16(s->half[i]);
     if (call == column_sums) *one = x, *other = half;
