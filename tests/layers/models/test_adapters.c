@@ -1,4 +1,4 @@
-/* test_adapters.c - values of a run with adapters, read with these added to what they lie beside. */
+/* test_adapters.c - values of a run with adapters, read with the adapters merged into their kernels. */
 #include "layers/models/adapters.h"
 #include "tests/rigs/numbers.h"
 
@@ -11,7 +11,7 @@ static float *add(struct sl_store *store, const char *name, size_t rows, size_t 
     return data;
 }
 
-/* Any part of it, at once or in pieces, in the same bits; others' values are what they are. */
+/* Any part of a kernel, read at once or in pieces, has the same bits; other parameters' values are unchanged. */
 static void values_are_read_with_adapters(void **state) {
     (void)state;
     enum { HIGH = 7, WIDE = 601, DEEP = 5 };

@@ -1,5 +1,5 @@
-/* test_budget.c - held is what was planned, by category and to the byte, and nothing else is taken: in training and
- * generation, under every schedule, layout and kind of recomputation. */
+/* test_budget.c - memory in use equals the plan, by category and to the byte, and nothing else is allocated: in
+ * training and generation, under every schedule, layout and kind of recomputation. */
 #include <pthread.h>
 
 #include "tests/rigs/folder.h"
@@ -7,7 +7,7 @@
 
 #include "spmd/base/memory.h"
 
-/* ---- blocks that are taken (the linker sends the library's calls here) ---- */
+/* ---- allocated blocks (the linker redirects the library's calls to here) ---- */
 
 enum { MOST_BLOCKS = 4096 };
 
@@ -49,7 +49,7 @@ void __wrap_sl_memory_give(void *memory) {
     __real_sl_memory_give(memory);
 }
 
-/* ---- what coordinates say ---- */
+/* ---- coordinates' reports ---- */
 
 struct record {
     struct sl_budget planned, held;
@@ -59,7 +59,7 @@ struct records {
     struct record of[MOST_COORDINATES];
     struct sl_generation *generation; /* NULL: none */
     const char *journal;              /* its folder; NULL: none */
-    uint64_t live;                    /* bytes of all blocks, when all coordinates hold what they do */
+    uint64_t live;                    /* bytes of all blocks, when all coordinates have allocated all of theirs */
 };
 
 static int generate(struct worker *worker, struct sl_generator **generator, struct sl_budget *planned) {

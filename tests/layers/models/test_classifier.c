@@ -1,5 +1,5 @@
-/* test_classifier.c - the classifier's initial values: the notebook's where its keys are asked for (facts of its
- * kernels lie in tests/data/training.json), otherwise the same in every layout. */
+/* test_classifier.c - the classifier's initial values: the notebook's if its keys are chosen (tests/data/training.json
+ * has data of its kernels), otherwise the same in every layout. */
 #include <math.h>
 
 #include <jansson.h>

@@ -13,7 +13,7 @@ static struct job grouped_job(const char *mesh) {
     job.model.heads = 6;
     job.model.layers_per_block = 1;
     job.model.attention = SL_ATTENTION_GROUPED;
-    job.optimizer = sl_sgd_defaults(0.1f); /* AdamW makes steps of what rounding leaves */
+    job.optimizer = sl_sgd_defaults(0.1f); /* AdamW would turn rounding errors into steps */
     return job;
 }
 
@@ -69,7 +69,8 @@ static struct job experts_job(const char *mesh) {
 static struct job (*const families[])(const char *mesh) = {llama_job, mistral_job, qwen_job, gpt2_job, experts_job};
 enum { FAMILIES = sizeof families / sizeof *families };
 
-/* Without rotations biases of keys change nothing: their gradients are what rounding leaves of zero. */
+/* Clears gradients of keys' biases in models without rotations: the biases change nothing, so these are rounding errors
+ * of zero. */
 static void forget_key_biases(const struct job *job) {
     for (int i = 0; !job->model.rope && i < job->gradients.count; i++) {
         const struct sl_tensor *tensor = &job->gradients.tensor[i];
@@ -164,7 +165,7 @@ static void parameters_are_counted(void **state) {
     }
 }
 
-/* Those that exist have the names by which they are counted. */
+/* Counts the elements of adapters, which are recognized by their names. */
 static int count_adapters(struct worker *worker) {
     const struct sl_parameters *parameters = sl_trainer_parameters(worker->trainer);
     double *elements = worker->job->user;

@@ -1,4 +1,4 @@
-/* test_forecast.c - what a step should take by the work that was seen: on profiles whose steps are known. */
+/* test_forecast.c - forecasts of a step's time from profiles, with known steps. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,7 +91,7 @@ static void ranks_wait_for_each_other(void **state) {
     sl_schedule_free(&job.schedule);
 }
 
-/* Two steps: compute from their beginnings on, but for what the coordinate does else. */
+/* Two steps: computation is counted from their beginnings, without the coordinate's other work. */
 static void compute_is_added_up(void **state) {
     struct sl_profile profile = {.computing = 0};
     (void)state;
@@ -108,7 +108,7 @@ static void compute_is_added_up(void **state) {
     assert_true(isnan(sl_profile_bubble(&pair[1], sizeof *pair, 1)));
 }
 
-/* Four coordinates on two cores take twice as long at least, and nobody knows what bubble is. */
+/* Four coordinates on two cores take at least twice as long, and the bubble is unknown. */
 static void cores_may_be_shared(void **state) {
     struct job job;
     (void)state;

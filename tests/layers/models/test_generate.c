@@ -1,20 +1,20 @@
-/* test_generate.c - continuing sequences: caches give what the whole model gives, and all layouts the same tokens. */
+/* test_generate.c - continued sequences: caches give the whole model's results, and all layouts the same tokens. */
 #include "tests/rigs/transformer_job.h"
 
 enum { SEQUENCES = 8, LENGTH = 13 };
 
-/* A continuation of LENGTH tokens, and what the model says of it. */
+/* A continuation of LENGTH tokens, compared with the model. */
 struct trial {
     struct continuation made;
     int32_t prompts[MOST_TOKENS];
     int steps;    /* of training before */
-    bool twice;   /* the second time with the same trainer must give the same */
-    double hits;  /* next tokens, of those that were made, that the whole model finds likeliest */
+    bool twice;   /* a second time with the same trainer must give the same */
+    double hits;  /* generated tokens that the whole model finds likeliest */
     size_t bytes; /* of parameters */
 };
 
-/* How many next tokens of this replica's sequences the whole model finds likeliest. Those within the prompt are not
- * asked for; with WRONG, neither are the right ones. */
+/* Counts labels that the whole model finds likeliest: this replica's generated tokens, with WRONG other tokens; labels
+ * within the prompt are 0. */
 static int count_hits(struct worker *worker, const int32_t *tokens, bool wrong, double *hits) {
     const struct job *job = worker->job;
     const struct trial *trial = job->user;
@@ -96,8 +96,8 @@ static enum sl_cache_form other_form(enum sl_cache_form form) {
 /* Of the layouts one in so many: all of them with SL_TEST_LONG. */
 static int one_in(void) { return test_runs_few ? 9 : test_is_small ? 5 : getenv("SL_TEST_LONG") ? 1 : 2; }
 
-/* Runs JOB and TRIAL alone and in layouts of up to eight coordinates, which give the same sequences, whatever their
- * caches keep; other layouts for other lengths of the prompt. */
+/* Runs JOB and TRIAL on one coordinate and in layouts of up to eight, with any form of caches: the same sequences.
+ * Different layouts take different lengths of the prompt. */
 static void continue_everywhere(struct job job, const struct trial *trial, struct trial *single) {
     struct trial *other = calloc(1, sizeof *other);
     assert_non_null(other);
@@ -140,9 +140,9 @@ static void greedy_tokens_are_those_of_the_whole_model(void **state) {
     }
 }
 
-/* With --storage bf16 what caches keep has been rounded before, as the whole model's rows are: stages and replicas
- * change no bit. Where sums are shared out in another way, a row may round to a neighbour, and a tie fall differently:
- * one in twenty at most. */
+/* With --storage bf16, cached values were rounded before, as the whole model's rows are: stages and replicas change no
+ * bit. If sums are divided differently, a row may round to a neighbour, and a tie fall differently: one in twenty at
+ * most. */
 static void bf16_caches_give_the_tokens_of_the_whole_model(void **state) {
     (void)state;
     enum { MADE = SEQUENCES * (LENGTH - 4) };
@@ -175,7 +175,7 @@ static void bf16_caches_give_the_tokens_of_the_whole_model(void **state) {
     free(other);
 }
 
-/* ---- weights that lie as bf16 ---- */
+/* ---- bf16 weights ---- */
 
 static int continue_alone(struct worker *worker) {
     struct trial *trial = worker->job->user;
@@ -183,8 +183,8 @@ static int continue_alone(struct worker *worker) {
     return continue_prompts(worker, &trial->made);
 }
 
-/* Products that read them as they lie give the logits of floats that were rounded, bit by bit, in half the memory:
- * those of few sequences and of one, and of a backend that cannot, which keeps such floats. */
+/* Products that read bf16 weights give the logits of rounded floats, bit by bit, in half the memory: for few sequences,
+ * for one, and with a backend that cannot read bf16 and keeps such floats. */
 static void weights_in_bf16_give_the_logits_of_rounded_floats(void **state) {
     (void)state;
     static const char *const mesh[] = {alone, "data=1,pipe=1,tensor=2", "data=1,pipe=2,tensor=1",
@@ -219,7 +219,7 @@ static void weights_in_bf16_give_the_logits_of_rounded_floats(void **state) {
     }
 }
 
-/* Also where the stages lie on a V, the table is sharded by tokens, and nothing over data. */
+/* Also with stages on a V, a table sharded by tokens, and without sharding over data. */
 static void placement_and_shardings_give_the_same_tokens(void **state) {
     (void)state;
     static const struct {
@@ -256,13 +256,13 @@ static void placement_and_shardings_give_the_same_tokens(void **state) {
     free(single);
 }
 
-/* A prompt that takes several passes, in both forms of caches, against one pass of the whole model. */
+/* A prompt of several passes, in both forms of caches, against one pass of the whole model. */
 static void prompts_of_several_parts_are_those_of_the_whole_model(void **state) {
     (void)state;
     static const struct {
         const char *mesh;
         enum sl_cache_form cache;
-        int prompt; /* parts are of 1024 tokens; a last one of 64 or more expands what is cached */
+        int prompt; /* parts are of 1024 tokens; a last part of 64 or more expands the cached values */
     } variant[] = {{"data=1,pipe=1,tensor=1", SL_CACHE_LATENT, 1030},
                    {"data=1,pipe=1,tensor=1", SL_CACHE_EXPANDED, 1030},
                    {"data=1,pipe=2,tensor=2", SL_CACHE_LATENT, 1025},
@@ -343,7 +343,7 @@ static int continue_only(struct worker *worker) {
 }
 
 /* Sequences go through the pipeline in 1 to 4 groups, all at once or one after another in fewer places: the tokens are
- * those of one device that has them all at once. */
+ * the same as on one device with all at once. */
 static void groups_and_places_give_the_same_tokens(void **state) {
     (void)state;
     const struct job job = new_job(alone);
@@ -396,7 +396,7 @@ static struct trial *new_ragged_trial(enum sl_cache_form form) {
     return trial;
 }
 
-/* What one device makes of each prompt when it has no other. */
+/* Continues each prompt alone on one device. */
 static void continue_one_by_one(struct job job, const struct trial *trial, int32_t *wanted) {
     for (int s = 0; s < SEQUENCES; s++) {
         struct trial *one = calloc(1, sizeof *one);
@@ -412,8 +412,8 @@ static void continue_one_by_one(struct job job, const struct trial *trial, int32
     }
 }
 
-/* A sequence that is done makes room for the next one, whose prompt fills the caches while other groups go on, and
- * goes on with those of its own. */
+/* A finished sequence makes room for the next one: its prompt fills the caches while other groups go on, and it goes on
+ * with its own tokens. */
 static void waiting_prompts_are_admitted(void **state) {
     (void)state;
     int32_t wanted[SEQUENCES * POSITIONS];

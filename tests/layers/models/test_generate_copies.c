@@ -1,5 +1,5 @@
-/* test_generate_copies.c - a generator reads copies of kernels where parameters never train, and its logits are those
- * of the kernels, bit by bit, also after these have changed. */
+/* test_generate_copies.c - a generator reads copies of kernels if no parameter trains; its logits have the bits of the
+ * kernels' logits, also after the kernels have changed. */
 #include "tests/rigs/transformer_job.h"
 
 enum { LENGTH = 11, VOCABULARY = 40, LOGITS = (LENGTH - 1) * VOCABULARY, PROMPT = 3 };
@@ -115,7 +115,7 @@ static void copies_give_the_logits_of_kernels(void **state) {
         job.precision = types[i / 3 % 4][0], job.storage = types[i / 3 % 4][1];
         job.model.fsdp = false;
         job.forward_only = true;
-        job.batch = 2; /* of the trainer, which only has the parameters */
+        job.batch = 2; /* of the trainer, which only holds the parameters */
         run_trial(job, &trial);
         if (has_results()) {
             const enum sl_dtype kernels = job.precision == SL_BF16 ? SL_BF16 : job.storage;
@@ -129,8 +129,8 @@ static void copies_give_the_logits_of_kernels(void **state) {
     }
 }
 
-/* Many sequences at once have products of many rows; what trains has gradients beside; and what is sharded over
- * data is gathered each time. */
+/* No copies: many sequences at once have products of many rows; training needs gradients; kernels sharded over data are
+ * gathered each time. */
 static void others_have_no_copies(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) {

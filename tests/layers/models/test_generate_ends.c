@@ -1,5 +1,5 @@
-/* test_generate_ends.c - sequences that end before their length: they have the tokens that they would have had up to
- * there, in every layout, and hold nobody up. */
+/* test_generate_ends.c - sequences that end before their length: their tokens up to the end are unchanged, in every
+ * layout, and they delay no others. */
 #include "tests/rigs/transformer_job.h"
 
 enum { SEQUENCES = 8, PROMPT = 3, LENGTH = 48, ROUNDS = 16 };
@@ -7,8 +7,8 @@ enum { SEQUENCES = 8, PROMPT = 3, LENGTH = 48, ROUNDS = 16 };
 struct trial {
     struct continuation made;
     int32_t prompts[SEQUENCES * LENGTH];
-    int divisor; /* a token that it divides ends a sequence; 0: none does */
-    /* Of what coordinate 0 was told. */
+    int divisor; /* its multiples end a sequence; 0: none */
+    /* Counts of coordinate 0's callbacks. */
     int told, wrong;
     int next[SEQUENCES]; /* position of each sequence */
 };
@@ -57,7 +57,7 @@ static struct trial *new_trial(const int *lengths) {
     return trial;
 }
 
-/* Where sequence S of all ends, whose TOKENS never did. */
+/* Returns the expected length of sequence S, from TOKENS of a run without ends. */
 static int wanted_length(const struct trial *trial, const int32_t *tokens, int s) {
     const int prompt = trial->made.lengths ? trial->made.lengths[s] : PROMPT;
     for (int i = prompt; i < LENGTH; i++)
@@ -65,7 +65,7 @@ static int wanted_length(const struct trial *trial, const int32_t *tokens, int s
     return LENGTH;
 }
 
-/* Returns the tokens that the first replica has made. */
+/* Returns the number of tokens that the first replica has generated. */
 static int expect_ends(const char *mesh, const struct trial *got, const int32_t *want) {
     const int own = SEQUENCES / size_along(mesh, "data");
     struct sl_mesh parsed;
@@ -105,7 +105,7 @@ static void end_everywhere(const int *lengths, int divisor) {
             if (!has_results()) continue;
             const int made = expect_ends(mesh[i], other, whole->made.tokens[0]);
             assert_int_equal(other->wrong, 0);
-            /* One coordinate makes nothing in vain; several what comes before they meet, and replicas wait for each
+            /* One coordinate generates no superfluous token; several do until they meet, and replicas wait for each
              * other. */
             if (size == 1 && other->told != made) fail_msg("%d tokens were told, %d made", other->told, made);
             assert_in_range(other->told, made, size_along(mesh[i], "data") > 1 ? own * LENGTH : made + own * ROUNDS);

@@ -31,7 +31,7 @@ static void one_time_is_every_percentile(void **state) {
     }
 }
 
-/* 1 to 1000 ms, in any order: that share of them is not longer. */
+/* 1 to 1000 ms, in any order: a share's percentile is that share of 1000 ms. */
 static void shares_are_counted(void **state) {
     (void)state;
     static const double share[] = {0.01, 0.1, 0.5, 0.9, 0.99, 1};
@@ -51,7 +51,7 @@ static void times_count_as_often_as_they_say(void **state) {
     near_percent(sl_latency_percentile(&latency, 0.99), 50);
 }
 
-/* What no class is made for. */
+/* Times outside the classes. */
 static void the_ends_take_all_others(void **state) {
     (void)state;
     struct sl_latency latency = {.all = 0};

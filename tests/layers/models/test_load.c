@@ -1,4 +1,5 @@
-/* test_load.c - the work that planning counts: products as the model's formula has them, in every layout, on paper. */
+/* test_load.c - the work counted by planning: products as in the model's formula, in every layout, without running
+ * it. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +34,7 @@ struct layout {
     const char *freeze; /* patterns; NULL: nothing is frozen */
     /* Filled in. */
     struct sl_schedule table;
-    struct sl_load load; /* of the coordinate that was planned last */
+    struct sl_load load; /* of the coordinate planned last */
 };
 
 static int program(struct sl_spmd *self, void *arg) {
@@ -95,7 +96,7 @@ struct sums {
     int data;
 };
 
-/* Over all coordinates; calls are those over tensor. */
+/* Sums over all coordinates; calls are over tensor. */
 static struct sums count(struct layout *layout) {
     struct sl_mesh mesh;
     struct sl_error error = {0};
@@ -124,7 +125,7 @@ static struct sums count(struct layout *layout) {
     return sums;
 }
 
-/* The formula without attention, which grows with half of the sequence and one. */
+/* Returns the formula without attention, which grows with half of the sequence and one. */
 static double products_of(const struct sl_transformer *model) {
     return 2 * sl_transformer_flops(model, 1) - sl_transformer_flops(model, 3);
 }
@@ -185,7 +186,7 @@ static void recomputation_does_forward_again(void **state) {
     assert_true(b.attention[SL_LOAD_INPUT] == a.attention[SL_LOAD_INPUT] + a.attention[SL_LOAD_FORWARD]);
 }
 
-/* Alone along tensor nobody calls. */
+/* A coordinate alone along tensor makes no calls over it. */
 static void calls_are_over_axes_with_members(void **state) {
     (void)state;
     struct layout alone = {.mesh = "data=2", .schedule = "1f1b", .loops = 1, .group = 1, .model = small},
@@ -210,7 +211,7 @@ static void pieces_move_the_same_bytes(void **state) {
     }
 }
 
-/* Weight gradients of what is frozen are not computed, nor summed over tensor; all else is. */
+/* Weight gradients of frozen parameters are neither computed nor summed over tensor; all other work is the same. */
 static void what_is_frozen_has_no_weight_gradients(void **state) {
     static const char *const mesh[] = {"data=1", "pipe=2", "data=2,tensor=2"};
     (void)state;

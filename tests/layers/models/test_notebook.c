@@ -1,5 +1,5 @@
-/* test_notebook.c - the drivers against the notebook's numbers: tests/data/notebook.json holds the losses of JAX, flax
- * and optax for many settings. Run as: test_notebook DIRECTORY_OF_DRIVERS [all|small]; small leaves out what would take
+/* test_notebook.c - the drivers against the notebook's numbers: tests/data/notebook.json has the losses of JAX, flax
+ * and optax for many settings. Run as: test_notebook DIRECTORY_OF_DRIVERS [all|small]; small leaves out cases that take
  * minutes under a sanitizer. */
 #include <math.h>
 #include <setjmp.h>
@@ -35,7 +35,7 @@ static bool chosen(const json_t *item, const char *kind) {
     return !strcmp(json_string_value(json_object_get(item, "kind")), kind) && (!small || weight <= 1024);
 }
 
-/* Calls CHECK for the cases of KIND, of which there are LEAST or more. */
+/* Calls CHECK for the cases of KIND. There must be LEAST or more. */
 static void for_each_case(const char *kind, size_t least, void (*check)(const json_t *item, const char *options)) {
     json_t *cases = json_load_file(SL_TEST_DATA "/notebook.json", 0, NULL);
     size_t i, checked = 0;
@@ -194,8 +194,8 @@ static struct curve train_in(const char *precision, const char *options) {
 }
 
 /* An operand is rounded by up to 2^-8 of its size, a product of two changes by less than that in the mean of squares;
- * products in a row do so independently: squares add up. A small loss is exp(-margin), the margin being a difference of
- * logits: a relative change of the margin changes the loss by |log loss| times as much. */
+ * errors of products in a row are independent: squares add up. A small loss is exp(-margin), with margin a difference
+ * of logits: a relative change of the margin changes the loss by |log loss| times as much. */
 static void bf16_training_follows_that_of_floats(void **state) {
     (void)state;
     const int layers = small ? 4 : 8;
@@ -219,7 +219,7 @@ static void bf16_training_follows_that_of_floats(void **state) {
     assert_true(rounded.accuracy[STEPS - 1] == 1.0);
 }
 
-/* Layouts whose sums are taken in another order differ by what rounding makes of that. */
+/* Layouts with sums in another order differ by rounding. */
 static void bf16_layouts_are_equal(void **state) {
     (void)state;
     const char *options = small ? "--layers 4 --hidden 64 --mesh data=1,model=2 --batch 64 --microbatches 4" : "";

@@ -1,5 +1,5 @@
-/* test_published_load.c - values of published models in parameters, however these are held: the same ones in every
- * layout; what does not fit a model's parameters, and memory that is missing, ends the load with a line. */
+/* test_published_load.c - loading of published models: parameters have the same values in every layout; values that do
+ * not fit the model's parameters, and lack of memory, end the load with a line. */
 #include "tests/rigs/changes.h"
 #include "tests/rigs/folder.h"
 #include "tests/rigs/transformer_job.h"
@@ -22,11 +22,11 @@ void *__wrap_malloc(size_t size) {
 
 /* ---- loading ---- */
 
-/* How a job's parameters are held, and where they are from. */
+/* A job's published model. */
 struct load {
     struct sl_published published;
-    char path[300];  /* which must last */
-    int allocations; /* that succeed while they are loaded; -1: all */
+    char path[300];  /* outlives the run */
+    int allocations; /* successful allocations before one fails; -1: all succeed */
 };
 
 static int load_values(struct worker *worker) {
@@ -59,7 +59,7 @@ static struct job job_of(struct load *load, const char *family, const char *mesh
 static const struct layout {
     const char *mesh;
     enum sl_dtype precision, storage;
-    bool apart; /* each replica updates what it holds alone */
+    bool apart; /* each replica updates only its own shard */
     bool forward_only, fsdp, adapters;
 } layouts[] = {
     {"data=2,pipe=1,tensor=1", SL_F32, SL_F32, false, false, false, false},
@@ -106,7 +106,7 @@ static void all_layouts_hold_the_same_values(void **state) {
     }
 }
 
-/* ---- what fails ---- */
+/* ---- failures ---- */
 
 static void expect_failure(struct job *job, int status, const char *line) {
     struct sl_error error = {0};

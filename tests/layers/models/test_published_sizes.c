@@ -1,5 +1,5 @@
-/* test_published_sizes.c - what config.json, or a GGUF file's metadata, says of a published model: what is not
- * supported is refused, and named. */
+/* test_published_sizes.c - a published model's sizes, from config.json or a GGUF file's metadata: unsupported ones are
+ * refused by name. */
 #include "tests/rigs/changes.h"
 #include "tests/rigs/folder.h"
 #include "tests/rigs/gguf_file.h"
@@ -60,7 +60,7 @@ static const struct change llama[] = {
     {"\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 1e13", "rms_norm_eps: there must be a number above 0"},
     {"\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": null", NULL},
     {"\"rms_norm_eps\": 1e-05,", "", NULL},
-    /* what is rotated */
+    /* rotations */
     {"\"factor\": 4.0", "\"factor\": 0.5", "rope_parameters.factor is below 1"},
     {"\"factor\": 4.0,", "", "factor: there must be a number"},
     {"\"low_freq_factor\": 1.0,", "", "low_freq_factor: there must be a number"},
@@ -88,14 +88,14 @@ static const struct change llama[] = {
     {PARAMETERS, "\"rope_scaling\": {\"type\": 7}, \"other\"", "rope_scaling.rope_type is no name"},
     {PARAMETERS, "\"rope_scaling\": {\"type\": \"default\"}, \"other\"", NULL},
     {PARAMETERS, "\"rope_scaling\": null, \"other\"", NULL},
-    /* what is left out or different */
+    /* missing or different entries */
     {"\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "hidden_act is gelu"},
     {"\"hidden_act\": \"silu\"", "\"hidden_act\": 7", "hidden_act is no name"},
     {"\"hidden_act\": \"silu\"", "\"hidden_act\": \"swish\"", NULL},
     {"\"attention_bias\": false", "\"attention_bias\": true", "tensor model.layers.0.self_attn.q_proj.bias is missing"},
     {"\"attention_bias\": false", "\"attention_bias\": 1", "attention_bias: there must be true or false"},
     {"\"attention_bias\": false", "\"attention_bias\": null", NULL},
-    {"\"attention_bias\": false", "\"scale_attn_weights\": false", NULL}, /* which the family has not */
+    {"\"attention_bias\": false", "\"scale_attn_weights\": false", NULL}, /* not in this family */
     {"\"attention_bias\": false", "\"layer_types\": [\"full_attention\", \"full_attention\"]", NULL},
     {"\"attention_bias\": false", "\"layer_types\": [\"sliding_attention\"]", "layer_types is sliding_attention"},
     {"\"attention_bias\": false", "\"layer_types\": [7]", "layer_types is no name"},
@@ -105,7 +105,7 @@ static const struct change llama[] = {
     {"\"attention_bias\": false", "\"partial_rotary_factor\": 0.5", "partial_rotary_factor is not 1"},
     {"\"attention_bias\": false", "\"partial_rotary_factor\": 1", NULL},
     {"\"attention_bias\": false", "\"quantization_config\": {}", "quantization_config is there"},
-    {"\"attention_bias\": false", "\"sliding_window\": 4", NULL}, /* which the family has not */
+    {"\"attention_bias\": false", "\"sliding_window\": 4", NULL}, /* not in this family */
     {"\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false", "tensor lm_head.weight is missing"},
     {"\"tie_word_embeddings\": true,", "", "tensor lm_head.weight is missing"},
     {"\"max_position_embeddings\": 64,", "", "max_position_embeddings: there must be a number"},
@@ -157,7 +157,7 @@ static void expect_grown(const char *line) {
     expect_line("a GGUF file", status, &error, line);
 }
 
-/* Eight values of a model with heads of 4 columns, and OTHERS more, which come next. */
+/* Writes eight values of a model with heads of 4 columns. OTHERS more come next. */
 static void put_model(uint64_t tensors, uint64_t others) {
     put_head(tensors, 8 + others);
     put_string("general.architecture", "llama");
@@ -170,7 +170,7 @@ static void put_model(uint64_t tensors, uint64_t others) {
     put_real("llama.attention.layer_norm_rms_epsilon", 1e-5f);
 }
 
-/* rope_freqs.weight of COUNT numbers, the last of which is NUMBER; DIMS 2: as a table. */
+/* Writes rope_freqs.weight, COUNT numbers with NUMBER as the last; DIMS 2: as a table. */
 static void put_divisors(int count, int dims, float number) {
     put_text("rope_freqs.weight");
     put_number((uint64_t)dims, 4);

@@ -1,6 +1,6 @@
-/* test_recompute.c - what is recomputed is not held: full takes no more than selective, which takes no more than
- * keeping everything; and the gradients' bits are the same. Nor is dy held where W follows I because ranks share cores.
- */
+/* test_recompute.c - recomputed activations are not saved: full recomputation takes no more memory than selective,
+ * which takes no more than none; the gradients' bits are the same. dy is not saved either if W follows I because ranks
+ * share cores. */
 #include "tests/rigs/transformer_job.h"
 
 #include "spmd/schedule/registry.h"
@@ -14,16 +14,17 @@ static struct job job_on(int ranks, char mesh[static LAYOUT]) {
     return small_job(mesh);
 }
 
-/* ---- what is held ---- */
+/* ---- memory ---- */
 
-/* The coordinate's bytes beside its state; runs are those of one process. */
+/* Reports the coordinate's bytes without its state; such runs are in one process. */
 static int tell_bytes(struct worker *worker) {
     size_t state, *bytes = worker->job->user;
     sl_trainer_bytes(worker->trainer, &state, &bytes[worker->self->coordinate]);
     return SL_OK;
 }
 
-/* Of JOB, which was compared if true. */
+/* Checks that no kind of recomputation of JOB takes more bytes than the one before. Returns false if JOB's schedule
+ * does not allow its numbers. */
 static bool less_is_held(struct job job) {
     size_t bytes[RECOMPUTATIONS][MOST_COORDINATES] = {0};
     for (int r = 0; r < RECOMPUTATIONS; r++) {
@@ -102,8 +103,8 @@ static void one_layer_is_held_at_a_time(void **state) {
     assert_int_equal(bytes[1][0] - bytes[0][0], (size_t)job.model.layers_per_block * input);
 }
 
-/* Under 1f1b the last rank's backward follows each forward, whose outputs then go: of more microbatches than channels
- * have slots it has more tokens and labels alone. */
+/* Under 1f1b the last rank's backward follows each forward, and frees its outputs: for microbatches beyond the
+ * channels' slots it saves only more tokens and labels. */
 static void outputs_of_microbatches_go_one_after_another(void **state) {
     (void)state;
     size_t bytes[2][MOST_COORDINATES];
@@ -125,7 +126,7 @@ static void outputs_of_microbatches_go_one_after_another(void **state) {
     assert_in_range(bytes[1][1], bytes[0][1], bytes[0][1] + texts);
 }
 
-/* ---- and what is computed ---- */
+/* ---- results ---- */
 
 /* Runs of all lengths, in turns with a part of each layer recomputed and all of it. */
 static void expect_the_same_gradients(struct job job, int recomputation) {
@@ -146,7 +147,7 @@ static void expect_the_same_gradients(struct job job, int recomputation) {
     free_job(&want);
 }
 
-/* Runs that are groups, parts of them, and several of them. */
+/* Runs that are groups, parts of groups, and several groups. */
 static void tables_that_ascend_give_the_same_bits(void **state) {
     (void)state;
     static const struct {
@@ -179,7 +180,7 @@ static void tables_that_ascend_give_the_same_bits(void **state) {
 
 /* ---- ranks that share cores ---- */
 
-/* Every rank's W follows I at once: what the last one holds for W goes, and no bit changes. */
+/* Every rank's W follows I at once: the last rank's memory for W is not needed, and no bit changes. */
 static void weights_follow_where_ranks_share_cores(void **state) {
     (void)state;
     static const char *const meshes[] = {"data=1,pipe=2,tensor=1", "data=2,pipe=2,tensor=2"};

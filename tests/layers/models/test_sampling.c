@@ -34,7 +34,7 @@ static double uniform_of(struct sl_key key) { return (double)sl_uniform_of_word(
 
 /* ---- the naive choice ---- */
 
-/* Writes the probabilities [classes] of the tokens: ranks are counted, and sums taken over all that rank before. */
+/* Writes the probabilities [classes] of the tokens: counts ranks, and sums over all tokens of lower rank. */
 static void find_probabilities(const struct sl_sampling *sampling, int classes, const float *logits,
                                double *probability) {
     double weight[MOST_CLASSES], largest = -INFINITY, top_k_sum = 0, sum = 0;
@@ -59,7 +59,7 @@ static void find_probabilities(const struct sl_sampling *sampling, int classes, 
     for (int i = 0; i < classes; i++) probability[i] /= sum;
 }
 
-/* Whether TOKEN is where U falls, give or take rounding. */
+/* Returns whether U falls on TOKEN, up to rounding. */
 static bool is_right(const double *probability, int32_t token, double u) {
     double before = 0;
     for (int i = 0; i < token; i++) before += probability[i];
@@ -159,7 +159,7 @@ static void test_greedy(void **state) {
     }
 }
 
-/* Of equal logits those with lower numbers are kept. */
+/* Of equal logits, the ones with lower numbers remain. */
 static void test_ties(void **state) {
     (void)state;
     static const float logits[] = {1, 5, 5, 5, 5, 1};

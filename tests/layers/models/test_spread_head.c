@@ -1,5 +1,5 @@
-/* test_spread_head.c - a head that the ranks of a pipeline share gives the bits of one that the last rank has; where
- * they share rows, its numbers. */
+/* test_spread_head.c - a head spread over the ranks of a pipeline gives the bits of a head on the last rank; if ranks
+ * share rows, its numbers. */
 #include "tests/rigs/transformer_job.h"
 
 #include "layers/modules/sequence/token_chunks.h"
@@ -33,7 +33,7 @@ static struct job spread_job(const char *mesh) {
 
 typedef void expect_alike(const char *what, const struct job *got, const struct job *want);
 
-/* JOB with its head spread over MESH, under all schedules, whose BODY loops have layers. */
+/* Runs JOB with its head spread over MESH, under all schedules. BODY loops have layers. */
 static void expect_spread(struct job job, int spread, const char *mesh, int body, const struct job *want,
                           expect_alike *expect) {
     char what[128];
@@ -117,11 +117,11 @@ static void kept_logits_have_the_same_bits(void **state) {
 
 /* ---- rows ---- */
 
-/* Whose gradient is summed over rows: of the head's, those of other uses are among them. */
+/* Returns whether the gradient is a sum over rows: the head's, which may include other uses of the table. */
 static bool is_table(const char *name) { return !strcmp(name, "embedding") || !strcmp(name, "head"); }
 
-/* A row's numbers have the bits that they have in any company. What is added up over rows is added up in another order:
- * the losses, the table's gradient. */
+/* A row's numbers have the same bits in any company. Sums over rows have another order: the losses, the table's
+ * gradient. */
 static void expect_same_but_sums(const char *what, const struct job *got, const struct job *want) {
     expect_near_numbers(what, got->steps, got->loss, want->loss, 1e-6);
     expect_near_store(what, &got->gradients, &want->gradients, 1e-6);
@@ -172,7 +172,7 @@ static void so_they_do_beside_data_and_tensor(void **state) {
     expect_rows(job, "data=1,pipe=8,tensor=1", 1);
 }
 
-/* All ranks' copies of the table stay the same, with a limit on the norm, too, which counts it once. */
+/* All ranks' copies of the table stay the same, also with a limit on the norm, in which the table counts once. */
 static void expect_same_tables(bool untied) {
     struct job job = spread_job("data=1,pipe=1,tensor=1"), want;
     job.optimizer = sl_sgd_defaults(0.1f);

@@ -1,5 +1,5 @@
-/* test_storage.c - a transformer that keeps and hands over bf16: the same bits in every layout, what is kept is half of
- * what floats take, and gradients differ from those of floats by what rounding explains. */
+/* test_storage.c - a transformer with bf16 storage of saved activations and messages: the same bits in every layout,
+ * half of the floats' memory, and gradients that differ from the floats' by rounding. */
 #include "tests/rigs/rounding.h"
 #include "tests/rigs/transformer_job.h"
 
@@ -89,8 +89,7 @@ static void so_they_do_with_experts(void **state) {
     expect_the_same_in_all_layouts(job);
 }
 
-/* Shares of the vocabulary over pipe, of products of PRECISION. What they hand over has sums in it, which stay floats.
- */
+/* Shares of the vocabulary over pipe, with products of PRECISION. Messages with sums stay floats. */
 static void expect_the_same_spread(const char *whole, const char *mesh, int group, enum sl_dtype precision) {
     struct job job = stored_job(whole);
     job.model.chunk = 5;
@@ -117,7 +116,7 @@ static void a_spread_head_gives_the_same_bits(void **state) {
     }
 }
 
-/* Each rank's tokens: rows of layers have the bits that they have under a head of one rank. */
+/* Each rank has its tokens: rows of layers have the same bits as with a head on one rank. */
 static void shared_rows_give_the_same_numbers(void **state) {
     (void)state;
     for (int precision = SL_F32; precision <= SL_BF16; precision++) {
@@ -171,7 +170,7 @@ static void gradients_differ_by_rounding_alone(void **state) {
     free_job(&floats);
 }
 
-/* Training goes on from what the other storage has made. */
+/* Training continues from values of the other storage. */
 static void values_go_from_one_storage_to_the_other(void **state) {
     (void)state;
     struct job floats = stored_job("data=1,pipe=2,tensor=1");
@@ -192,7 +191,7 @@ static void values_go_from_one_storage_to_the_other(void **state) {
     free_job(&back);
 }
 
-/* ---- replicas that share the values of kernels ---- */
+/* ---- replicas with sharded float values of kernels ---- */
 
 static int train_and_count(struct worker *worker) {
     struct sl_budget *budget = worker->job->user;
@@ -204,7 +203,7 @@ static int train_and_count(struct worker *worker) {
     return sl_gather_records(worker->self, budget, sizeof *budget);
 }
 
-/* JOB where replicas have all floats, and where each has its own part of those of kernels. */
+/* Compares JOB with all floats on each replica, and with each replica's own share of the kernels' floats. */
 static void expect_the_same_shared_out(struct job job) {
     struct sl_budget budget[2][MOST_COORDINATES] = {0};
     struct job way[2] = {job, job};
@@ -218,7 +217,7 @@ static void expect_the_same_shared_out(struct job job) {
     for (int c = 0; c < coordinates_of(job.mesh) && has_results(); c++) {
         const double all = (double)budget[0][c].bytes[SL_MEMORY_PARAMETERS];
         const double own = (double)budget[1][c].bytes[SL_MEMORY_PARAMETERS];
-        /* Of two members: 2 + 4 / 2 bytes for 6, or half of all where they hold them together. */
+        /* With two members: 2 + 4 / 2 bytes instead of 6, or half of all if members hold them together. */
         if (!(own < 0.72 * all)) fail_msg("coordinate %d of %s holds %g bytes, for %g", c, job.mesh, own, all);
     }
     for (int i = 0; i < 2; i++) free_job(&way[i]);
@@ -241,7 +240,7 @@ static void replicas_have_floats_of_their_own_kernels_alone(void **state) {
     }
 }
 
-/* What they have saved others read, and they what others have saved. */
+/* Each of the two ways reads checkpoints of the other. */
 static void what_they_save_others_read(void **state) {
     (void)state;
     struct job shared = stored_job("data=2,pipe=1,tensor=1");
@@ -263,7 +262,7 @@ static void what_they_save_others_read(void **state) {
     free_job(&alone);
 }
 
-/* ---- what is held ---- */
+/* ---- memory ---- */
 
 static int tell_budget(struct worker *worker) {
     struct sl_budget *budget = worker->job->user;
@@ -271,7 +270,7 @@ static int tell_budget(struct worker *worker) {
     return sl_gather_records(worker->self, budget, sizeof *budget);
 }
 
-/* Of layers that are not at the ends: numbers of a row, and all that is kept once for a microbatch, stay floats. */
+/* In layers that are not at the ends: a row's numbers, and arrays saved once per microbatch, stay floats. */
 static void half_as_much_is_kept(void **state) {
     (void)state;
     for (int recomputation = 0; recomputation < 3; recomputation++) {

@@ -5,7 +5,7 @@
 
 /* ---- the reference's numbers ---- */
 
-/* What the reference did: it continued a prompt, and took ten steps. GRADIENTS are the first step's. */
+/* Repeats the reference's run: continues a prompt, and takes ten steps. GRADIENTS are the first step's. */
 static int follow_the_reference(struct worker *worker) {
     struct job *job = worker->job;
     SL_TRY(continue_prompts(worker, job->user));
@@ -42,7 +42,7 @@ static void follow(const struct reference *reference, const char *mesh, int step
         loss = json_number_value(json_object_get(reference->json, "loss"));
         expect_near_numbers(mesh, 1, job.loss, &loss, 2e-6);
         expect_near_numbers(mesh, steps, job.loss, losses, 2e-6);
-        assert_int_equal(job.gradients.count + 1, reference->gradients.count); /* which has logits */
+        assert_int_equal(job.gradients.count + 1, reference->gradients.count); /* the reference also has logits */
         expect_near_store(mesh, &job.gradients, &reference->gradients, 1e-5);
         expect_continuation(mesh, made, size_along(mesh, "data"), greedy);
     }
@@ -71,7 +71,7 @@ enum { MOST_LOOPS = 2 };
 
 static const char *const recomputations[] = {"nothing", "attention", "layers"};
 
-/* JOB under SCHEDULE, where it fits, recomputing RECOMPUTATION: WANT's bits. */
+/* JOB under SCHEDULE, if it fits, with RECOMPUTATION: expects WANT's bits. */
 static bool has_same_bits(struct job job, const char *schedule, int loops, int recomputation, const struct job *want) {
     char what[256];
     job.schedule = schedule;
@@ -86,7 +86,8 @@ static bool has_same_bits(struct job job, const char *schedule, int loops, int r
     return true;
 }
 
-/* Of few schedules there are fewer; and where GPUs recompute attention, sums into the residual stream are others. */
+/* Returns whether to skip the case, if few are run. On GPUs, recomputation of attention changes sums into the residual
+ * stream. */
 static bool is_left_out(int schedule, int recomputation) {
     return test_runs_few && (schedule % 4 != 1 || recomputation == SL_RECOMPUTE_SELECTIVE);
 }

@@ -1,5 +1,5 @@
-/* test_transformer_memory.c - what a transformer's coordinates hold: the same initial values in every layout, replicas
- * that stay alike, a part of the model and never all of it, and nothing new after the first step. */
+/* test_transformer_memory.c - memory of a transformer's coordinates: the same initial values in every layout, equal
+ * replicas, a part of the model and never all of it, and no allocation after the first step. */
 #include <stdatomic.h>
 
 #include "tests/rigs/allocations.h"
@@ -45,7 +45,7 @@ static void initial_values_go_by_name_in_every_layout(void **state) {
 
 enum { MOST_PARAMETERS = 160 };
 
-/* What a coordinate has of a parameter. */
+/* A coordinate's part of a parameter. */
 struct held {
     uint64_t hash; /* of its bits */
     char name[96];
@@ -88,7 +88,7 @@ static int train_and_tell(struct worker *worker) {
     return sl_gather_records(self, holdings->held, sizeof *holdings->held);
 }
 
-/* Compares what A and B both have the same part of. Returns how many parameters differ; *ALIKE counts the others. */
+/* Compares the equal parts of A and B. Returns how many parameters differ; *ALIKE counts the others. */
 static int compare_coordinates(const struct sl_mesh *mesh, const struct holdings *holdings, int a, int b, int *alike) {
     int differences = 0;
     for (int i = 0; i < MOST_PARAMETERS && *holdings->held[a][i].name; i++) {
@@ -128,7 +128,7 @@ static int compare_replicas(const char *text, const struct holdings *holdings, i
     return differences;
 }
 
-/* On axes that are in the order data, pipe, tensor. */
+/* The axes are in the order data, pipe, tensor. */
 static void expect_replicas(struct job job) {
     struct holdings *holdings = calloc(1, sizeof *holdings);
     int alike[3] = {0};
@@ -184,9 +184,9 @@ static void a_replica_that_has_drifted_is_seen(void **state) {
     free(holdings);
 }
 
-/* ---- memory: what is really taken (the linker sends this program's calls here) ---- */
+/* ---- memory: actual allocations (the linker redirects this program's calls to here) ---- */
 
-void *__real_omp_target_alloc(size_t size, int device) __attribute__((weak)); /* absent but on OpenMP's devices */
+void *__real_omp_target_alloc(size_t size, int device) __attribute__((weak)); /* defined only on OpenMP's devices */
 void *__wrap_omp_target_alloc(size_t size, int device);
 void *__real_mmap(void *address, size_t size, int protection, int flags, int file, off_t offset);
 void *__wrap_mmap(void *address, size_t size, int protection, int flags, int file, off_t offset);
@@ -226,7 +226,7 @@ static int train_and_weigh(struct worker *worker) {
 }
 
 static int weighing_program(struct sl_spmd *self, void *arg) {
-    taken = largest = 0; /* all that a coordinate takes from here on is counted, also what it has given back */
+    taken = largest = 0; /* counts all allocations of a coordinate from here on, also released ones */
     return job_program(self, arg);
 }
 
@@ -241,7 +241,7 @@ static void weigh(struct job *job, struct bytes bytes[static MOST_COORDINATES]) 
     free_job(job);
 }
 
-/* Of the whole model's state, an eighth, and what the ends and replicas of small parameters add to it. */
+/* An eighth of the whole model's state, and the additions of the ends and of replicas of small parameters. */
 static void no_coordinate_ever_holds_the_whole_model(void **state) {
     (void)state;
     char mesh[MAX_LAYOUTS][LAYOUT];
@@ -257,7 +257,7 @@ static void no_coordinate_ever_holds_the_whole_model(void **state) {
         for (int c = 0; c < 8; c++) {
             sum += (double)bytes[c].state;
             assert_true((double)bytes[c].state < 0.2 * whole);
-            /* What members hold together, one of them takes for all. */
+            /* One member allocates the members' common memory. */
             if (job.late) assert_true((double)bytes[c].largest < 0.2 * whole);
             assert_true((double)bytes[c].taken < 0.75 * whole);
         }
@@ -265,7 +265,7 @@ static void no_coordinate_ever_holds_the_whole_model(void **state) {
     }
 }
 
-/* Without FSDP and ZeRO, those along data do. */
+/* Without FSDP and ZeRO, coordinates along data hold the whole model. */
 static void replicas_that_share_nothing_hold_the_whole_model(void **state) {
     (void)state;
     struct bytes bytes[MOST_COORDINATES] = {{0}};
@@ -280,7 +280,7 @@ static void replicas_that_share_nothing_hold_the_whole_model(void **state) {
     }
 }
 
-/* One coordinate holds all of it: what is counted there is what is held. */
+/* One coordinate holds the whole model: the counted bytes are the held bytes. */
 static void one_coordinate_holds_the_whole_model(void **state) {
     (void)state;
     struct bytes bytes[MOST_COORDINATES] = {{0}};

@@ -1,12 +1,12 @@
-/* test_transformer_training.c - what a transformer's training can be asked for, the same on one coordinate and on
- * eight: accumulation, clipping, dropout, shardings, lengths that do not divide, bf16. */
+/* test_transformer_training.c - options of a transformer's training, the same on one coordinate and on eight:
+ * accumulation, clipping, dropout, shardings, lengths that do not divide, bf16. */
 #include "tests/rigs/transformer_job.h"
 
 static const char alone[] = "data=1,pipe=1,tensor=1";
 
 /* ---- gradient accumulation ---- */
 
-/* Twice half of the microbatches: with dropout, which goes by the global row. */
+/* Twice half of the microbatches; with dropout, which depends on the global row. */
 static void accumulated_gradients_are_those_of_one_pass(void **state) {
     (void)state;
     static const char *const meshes[] = {alone, "data=2,pipe=2,tensor=2", "data=1,pipe=4,tensor=2"};
@@ -45,7 +45,7 @@ static void accumulated_gradients_are_those_of_one_pass(void **state) {
 
 enum { CLIPPED_STEPS = 5 };
 
-/* Of each coordinate: the norm of the gradients that it has, of whatever part. */
+/* Each coordinate's norm of its own gradients, of any part. */
 struct own_norms {
     float norm[MOST_COORDINATES][1];
 };
@@ -136,7 +136,7 @@ static void norms_and_clipping_are_the_same_in_every_layout(void **state) {
         job.model.fsdp = i % 4;
         expect_clipped(&reference, job, &single);
     }
-    /* Loops that are complete while others compute must wait for the norm. */
+    /* Loops that finish while others compute must wait for the norm. */
     for (int i = 0; i < 8; i += test_is_small ? 5 : 1) {
         struct job job = clipped_job(&reference, "tensor=2,pipe=2,data=2", &own);
         job.schedule = "looped-bfs";
@@ -151,7 +151,7 @@ static void norms_and_clipping_are_the_same_in_every_layout(void **state) {
     close_reference(&reference);
 }
 
-/* Sums that have to be waited for, and a norm that is small enough: nothing else changes. */
+/* Sums that must be waited for, and a norm below the limit: nothing else changes. */
 static void a_norm_that_is_small_enough_changes_no_bits(void **state) {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -211,7 +211,7 @@ static void shardings_and_lengths_agree_with_one_coordinate(void **state) {
         job.model.fsdp = !v->whole;
         job.model.vocabulary_parallel = v->vocabulary_parallel;
         job.model.vocabulary -= v->vocabulary_parallel;      /* does not divide */
-        if (!strcmp(v->schedule, "dualpipe")) job.group = 2; /* of 4, half of which each copy has */
+        if (!strcmp(v->schedule, "dualpipe")) job.group = 2; /* of 4; each copy has half of them */
         job.clip = 0.3f;
         job.shared_out = !v->alone_with_state;
         if (v->sequence) job.sequence = v->sequence;
@@ -233,7 +233,7 @@ static void shardings_and_lengths_agree_with_one_coordinate(void **state) {
             expect_near_numbers(what, 1, job.norm, single.norm, 1e-6);
             expect_near_numbers(what, 1, &job.evaluated, &single.evaluated,
                                 1e-4); /* after AdamW's first, signed step */
-            /* Where a sequence is one token, queries and keys have no gradients but what rounding makes. */
+            /* If a sequence is one token, gradients of queries and keys are only rounding errors. */
             expect_near_noisy_store(what, &job.gradients, &single.gradients, 1e-5, v->sequence == 1 ? 0x1p-22 : 0);
             assert_int_equal(job.gradients.count, single.gradients.count);
         }
@@ -242,7 +242,7 @@ static void shardings_and_lengths_agree_with_one_coordinate(void **state) {
     }
 }
 
-/* Some of the kernels, or all, which then are replicas. */
+/* Some of the kernels are replicas, or all. */
 static void kernels_that_do_not_divide_over_data_stay_whole(void **state) {
     (void)state;
     static const struct {
@@ -351,8 +351,8 @@ static void bf16_stays_close_and_repeats_its_bits(void **state) {
 
 /* ---- rows that move in pieces ---- */
 
-/* Of plain products, whose rows do not depend on those beside them. Storage, precision and mesh say what moves, and as
- * what; pieces of a run of microbatches are those of all of them. */
+/* With plain products, a row does not depend on the rows beside it. Storage, precision and mesh choose the moved rows
+ * and their type; pieces of a run of microbatches are the same as without a run. */
 static void pieces_of_rows_change_no_bit(void **state) {
     static const struct {
         const char *mesh;

@@ -1,6 +1,4 @@
-/* test_attend.c - attention to cached tokens has the same bits with a crew as without, at every level that this CPU
- * has.
- */
+/* test_attend.c - attention to cached tokens has the same bits with a crew as without, at every level of this CPU. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
@@ -70,7 +68,7 @@ static void check(struct numbers *numbers, struct sl_attention shape, enum sl_dt
     release(&e);
 }
 
-/* Queries around the ends of blocks, and behind cached tokens; heads that share keys, also beside those of another
+/* Queries around the ends of blocks, and behind cached tokens; heads with shared keys, also beside heads of another
  * coordinate; one query, or few, of one sequence or of several. */
 static void a_crew_changes_no_bit(void **state) {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_attention_alone.c - modules whose attention reads and leaves bf16 alone, as on tensor cores, which a CPU plays
- * lane by lane (tests/layers/kernels/attention_of_gpus.c): they have the bits of those whose attention reads and writes
- * floats, whatever the storage is. The build hands all calls of sl_kernels_select to this file. */
+/* test_attention_alone.c - modules with attention that reads and writes bf16 only, as on tensor cores, which a CPU
+ * emulates lane by lane (tests/layers/kernels/attention_of_gpus.c): the same bits as with attention that reads and
+ * writes floats, for each storage. The build redirects all calls of sl_kernels_select to this file. */
 #include "tests/rigs/module_rig.h"
 
 #include <math.h>
@@ -16,8 +16,8 @@ static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1}
 
 static struct sl_kernels kernels;
 static struct sl_attention_kernels attention;
-static bool alone;       /* kernels say that they store alone, where they do so */
-static int q, o, d_o, d; /* calls that read bf16, or leave that alone */
+static bool alone;       /* kernels may report that they store bf16 only */
+static int q, o, d_o, d; /* calls that read bf16, or write bf16 only */
 
 static bool stores_alone(const struct sl_attention *shape) {
     return alone && sl_attention_kernels_device.stores_alone(shape);
@@ -54,9 +54,9 @@ const struct sl_kernels *__wrap_sl_kernels_select(void) {
 
 /* ---- products ---- */
 
-static int left; /* products that have left bf16 alone */
+static int left; /* products that wrote bf16 only */
 
-/* Rows as they are multiplied, of A, whose columns may be some of wider ones. */
+/* Returns A's rows as the product reads them, copied from wider rows if A's columns are some of them. */
 static uint16_t *dense_rows(const struct sl_gemm *gemm, int count, const void *a) {
     const size_t rows = (size_t)(gemm->transpose_a ? gemm->k : count * gemm->m);
     const size_t columns = (size_t)(gemm->transpose_a ? gemm->m : gemm->k);
@@ -75,7 +75,7 @@ static int multiply_dense(const struct sl_gemm *gemm, struct sl_gemm_arrays arra
     return status;
 }
 
-/* As GPUs' products leave bf16: of those that leave floats. */
+/* Writes bf16 as GPUs' products do, from a product that writes floats. */
 static int leave_bf16(const struct sl_gemm *gemm, struct sl_gemm_arrays arrays, void *queue) {
     const uint16_t *bias = arrays.bias.at, *x = arrays.x.at;
     const size_t n = (size_t)arrays.count * (size_t)gemm->m * (size_t)gemm->n, columns = (size_t)gemm->n;
@@ -95,12 +95,12 @@ static int leave_bf16(const struct sl_gemm *gemm, struct sl_gemm_arrays arrays, 
     return status;
 }
 
-/* With the sums of B's columns, which the plan may want. */
+/* Multiplies, with the sums of B's columns if the plan has them. */
 static int multiply_columns(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays, void *queue) {
     const size_t n = (size_t)gemm->n, all = gemm->epilogue == SL_EPILOGUE_SUMS ? (size_t)gemm->k * n : 0;
     const uint16_t *b = arrays->b.at;
     if (arrays->c.rows.type == SL_BF16) return leave_bf16(gemm, *arrays, queue);
-    assert_int_equal(gemm->c_stride, 0); /* that is for bf16 */
+    assert_int_equal(gemm->c_stride, 0); /* only bf16 has one */
     if (all) memset(arrays->sums, 0, n * sizeof *arrays->sums);
     for (size_t i = 0; i < all; i++) arrays->sums[i % n] += sl_float_of_bf16(b[i]);
     return multiply_dense(gemm, *arrays, queue);
@@ -123,7 +123,7 @@ static struct sl_module *make(int number) {
     return number < 2 || number == 4 ? sl_mla("mla", &latent, &channels) : sl_gqa("gqa", &grouped, &channels);
 }
 
-/* The gradients of parameters that are not frozen. */
+/* Returns the gradients of parameters that are not frozen. */
 static float *gradients_of(const struct rig *rig, size_t *n) {
     size_t all = 0, at = 0;
     for (int i = 0; i < rig->parameters.count; i++) all += rig->parameters.list[i].count;
@@ -138,9 +138,9 @@ static float *gradients_of(const struct rig *rig, size_t *n) {
     return gradients;
 }
 
-static const char *frozen; /* patterns of parameters; NULL: none */
+static const char *frozen; /* name patterns of parameters; NULL: none */
 
-/* One step of module NUMBER. Its biases have what bf16 keeps of them, as products that leave bf16 read them so. */
+/* Runs one step of module NUMBER. Its biases are rounded to bf16, as products with bf16 results read them. */
 static struct rig run(int number, const struct sl_gemm_backend *gemm, enum sl_dtype storage, bool follow, bool stores) {
     struct rig rig;
     struct sl_parameters parameters = {.frozen = frozen};
@@ -164,7 +164,8 @@ static struct rig run(int number, const struct sl_gemm_backend *gemm, enum sl_dt
         for (size_t at = 0; at < n; at++) values[at] *= 0.125f; /* with large scores gradients are all but 0 */
         release_array(settle(values, n));
     }
-    assert_int_equal(sl_parameters_round_all(&rig.parameters, NULL), SL_OK); /* what is frozen has a range of its own */
+    assert_int_equal(sl_parameters_round_all(&rig.parameters, NULL),
+                     SL_OK); /* frozen parameters have a range of their own */
     uint16_t *halves[] = {settle(rig.x, rig.inputs), settle(rig.dy, rig.outputs)};
     const void *x = storage == SL_BF16 ? (void *)halves[0] : rig.x,
                *dy = storage == SL_BF16 ? (void *)halves[1] : rig.dy;
@@ -185,8 +186,8 @@ static void expect_same(const char *what, size_t n, const float *x, const float 
     if (!(size > 0.0) || !(sqrt(error / size) <= most)) fail_msg("%s: %g of %g", what, sqrt(error), sqrt(size));
 }
 
-/* FROM_PRODUCT: the result's gradient comes from one as bf16, so that what it is multiplied with by o is rounded, too.
- * Where the storage is float, that gradient stays floats, and so does o. */
+/* Compares attention with and without floats. FROM_PRODUCT: the result's gradient is a product's bf16, so the o that it
+ * is multiplied by is rounded, too. With float storage, that gradient and o stay floats. */
 static void check(int number, const struct sl_gemm_backend *gemm, enum sl_dtype storage, bool follow) {
     struct rig with = run(number, gemm, storage, follow, true);
     const int seen[] = {q, o, d_o, d, left};
@@ -216,7 +217,7 @@ static void check_all(const struct sl_gemm_backend *gemm) {
     for (int i = 0; i < 20; i++) check(i / 4, gemm, i % 2 ? SL_BF16 : SL_F32, i / 2 % 2);
 }
 
-/* Products that leave biases' gradients, so that all gradients may be operands. */
+/* Returns a backend with products that write biases' gradients, so that all gradients may be operands. */
 static struct sl_gemm_backend summing(void) {
     struct sl_gemm_backend gemm = sl_gemm_reference;
     gemm.execute = multiply_columns;
@@ -243,11 +244,11 @@ static void so_has_that_between_products_that_leave_bf16(void **state) {
     check_all(&gemm);
 }
 
-/* What kv_up takes, and q_up, as bits: those of what does not learn are copies. */
+/* The products that read columns, kv_up and q_up, as bits: products with frozen kernels read copies. */
 static const char *const others_are_frozen[] = {"*.kv_up.kernel,*.q_up.kernel", "*.q_up.kernel", "*.kv_up.kernel",
                                                 NULL};
 
-/* A latent's parts that products take as columns, and their gradients that they leave so, or that are copied. */
+/* Parts of a latent that products read as columns, and their gradients, written as columns or copied. */
 static void check_latents(const struct sl_gemm_backend *gemm, enum sl_dtype storage, bool follow, int takers) {
     struct sl_gemm_backend copying = *gemm;
     copying.takes_columns = false;

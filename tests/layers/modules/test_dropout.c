@@ -1,4 +1,4 @@
-/* test_dropout.c - which elements dropout keeps: as in JAX, by position, the right share. */
+/* test_dropout.c - elements that dropout keeps: as in JAX, by position, the right share. */
 #include "tests/rigs/module_rig.h"
 
 /* LAST after LAYERS layers with a dropout each, and as many more of its own layer as BEFORE says. They drop nothing. */
@@ -75,7 +75,7 @@ static void test_dropout_share_is_exact(void **state) {
         rig.context.kernels = &kernels;
         forward(&rig);
         assert_true(seen.keep == keeps[i]);
-        /* The first of the 2^23 uniform numbers that is not below keep. */
+        /* The first of the 2^23 uniform numbers at or above keep. */
         assert_false(seen.threshold * 0x1p-23f < keeps[i]);
         assert_true((seen.threshold - 1) * 0x1p-23f < keeps[i]);
         close_rig(&rig);
@@ -145,8 +145,8 @@ static void test_dropout_off(void **state) {
     }
 }
 
-/* What DROPOUT, planned as part of RIG, keeps is what its NUMBER in the model says; and, with a key for each layer of
- * the stage, what that of LAYER says. */
+/* Checks that DROPOUT, planned as part of RIG, keeps elements by its NUMBER in the model; and, with a key for each
+ * layer of the stage, by the key of LAYER. */
 static void check_numbers(struct rig *rig, const struct sl_module *dropout, uint32_t number, int layer) {
     enum { COUNT = ROWS * 16 };
     const struct sl_key key[] = {sl_key_of_seed(1), sl_key_of_seed(2), sl_key_of_seed(3)};

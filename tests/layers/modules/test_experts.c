@@ -27,7 +27,7 @@ static struct sl_experts shape_of(int choices, int shared, double capacity) {
 
 /* ---- the module on a mesh ---- */
 
-/* What a run is given, as a whole, and what it leaves: each coordinate's own rows and columns in its copy. */
+/* A run's whole inputs and its results: each coordinate's own rows and columns in its copy. */
 struct trial {
     struct sl_experts shape;
     int group, sequence, level; /* of kernels */
@@ -200,7 +200,7 @@ static void naive_row(struct naive *n, int row, const int *chosen, const double 
                 n->value[SHARED_DOWN_BIAS], 1, x, y);
 }
 
-/* Fills in y, the losses beside the model's own and what was dropped. */
+/* Computes y, the auxiliary losses and the number of dropped tokens. */
 static void run_naive(struct naive *n) {
     memset(n->y, 0, sizeof n->y);
     n->auxiliary = n->dropped = 0;
@@ -305,7 +305,7 @@ static void compare(const char *on, double tolerance, const struct trial *got, c
     }
 }
 
-/* Where no token is dropped in one layout that is not in another. */
+/* Expects the same dropped tokens in both layouts. */
 static void expect_same_zeros(const struct trial *got, const struct trial *want) {
     for (int row = 0; row < ALL; row++) {
         int zeros[2] = {0, 0};
@@ -342,7 +342,7 @@ static void meshes_equal_one_coordinate(void **state) {
     }
 }
 
-/* The router's products stay floats, so that the same experts are chosen. */
+/* The router's products stay floats, so the same experts are chosen. */
 static void rounded_operands_give_nearly_the_same(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
@@ -363,7 +363,7 @@ static void rounded_operands_give_nearly_the_same(void **state) {
     }
 }
 
-/* A replica decides for itself what an expert takes; when text is generated, all. */
+/* A replica chooses the tokens of its experts by itself; in generation it drops none. */
 static void nothing_is_dropped_in_generation(void **state) {
     (void)state;
     static const char *const meshes[] = {"data=1", "data=2", "tensor=2,data=4"};
@@ -392,7 +392,7 @@ static void nothing_is_dropped_in_generation(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void refuses(const char *on, struct trial trial, const char *text, const char *other) {
     static struct trial run;

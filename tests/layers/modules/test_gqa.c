@@ -1,5 +1,5 @@
-/* test_gqa.c - what published models consist of: attention in groups, gated MLPs, layer norms. Against finite
- * differences and plain loops, themselves on other meshes, and themselves token by token. */
+/* test_gqa.c - modules of published models: attention in groups, gated MLPs, layer norms. Against finite differences
+ * and plain loops, themselves on other meshes, and themselves token by token. */
 #include "tests/rigs/tile_rig.h"
 
 #include "layers/modules/gradient_check.h"
@@ -99,12 +99,12 @@ enum { MODULES = sizeof all_modules / sizeof *all_modules };
 
 /* ---- a module on a mesh ---- */
 
-/* What a run is given, as a whole, and what it leaves: each coordinate's own rows and columns in its copy. */
+/* A run's whole inputs and its results: each coordinate's own rows and columns in its copy. */
 struct trial {
     make_module *make;
     int group;
     int prompt, next;            /* > 0: passes over so many tokens, then over so many at a time */
-    const struct sl_store *from; /* values; NULL: of a seed, which are exported */
+    const struct sl_store *from; /* values; NULL: values from a seed, which are exported */
     const float *x, *dy;         /* [ALL, COLUMNS] */
     float y[COPIES][ALL * COLUMNS], dx[COPIES][ALL * COLUMNS];
     struct sl_store values, gradients;
@@ -209,7 +209,7 @@ static void run_trial(const char *on, struct trial *trial) {
     join_tiles(&mesh, ALL, COLUMNS, trial->dx[0]);
 }
 
-/* The values of a run from the seed, of which nothing is 0 or 1 any more. */
+/* Opens the values of a run from the seed, changed so that no value is 0 or 1. */
 static void open_values(struct values *values, struct trial *trial) {
     struct numbers numbers = {7};
     *values = (struct values){.x = random_floats(&numbers, ALL * COLUMNS, -2, 2),
@@ -239,7 +239,7 @@ static void compare_gradients(const char *on, const struct sl_store *given, cons
     }
 }
 
-/* Three heads of keys over 2 and 4 coordinates, which all have all of them, over 3, and four over 6 and 12. */
+/* Three heads of keys over 2 and 4 coordinates, which have all of them, over 3, and four over 6 and 12. */
 static void meshes_equal_one_coordinate(void **state) {
     (void)state;
     static const char *const meshes[] = {"tensor=2", "tensor=3", "data=2,tensor=4", "tensor=6,data=2", "tensor=12"};
@@ -265,7 +265,7 @@ static void meshes_equal_one_coordinate(void **state) {
     }
 }
 
-/* Passes over parts of the sequences give what one pass over all of them gives. */
+/* Passes over parts of the sequences give the results of one pass over all. */
 static void parts_of_a_sequence_give_the_same(void **state) {
     (void)state;
     static const char *const meshes[] = {"data=1", "tensor=2", "data=2,tensor=4", "tensor=12"};
@@ -308,7 +308,7 @@ static void gradients_are_those_of_forward(void **state) {
     }
 }
 
-/* What is kept as bf16 gives gradients that differ by its rounding. */
+/* Saved bf16 activations change gradients by their rounding. */
 static void stored_as_bf16_gradients_are_near(void **state) {
     (void)state;
     const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
@@ -332,7 +332,7 @@ static void stored_as_bf16_gradients_are_near(void **state) {
     }
 }
 
-/* ---- what a layer norm is ---- */
+/* ---- definition of a layer norm ---- */
 
 static void a_layer_norm_is_one(void **state) {
     (void)state;
@@ -356,9 +356,9 @@ static void a_layer_norm_is_one(void **state) {
     close_values(&values);
 }
 
-/* ---- what gelu is ---- */
+/* ---- definition of gelu ---- */
 
-/* Against double, also where it is almost 0 or x. */
+/* Against double, also near 0 and near x. */
 static void gelu_has_its_erf(void **state) {
     (void)state;
     enum { COUNT = 4001 };
@@ -387,7 +387,7 @@ static void gelu_has_its_erf(void **state) {
     sl_device.give(y);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static struct sl_module *make_uneven(const struct sl_channels *channels) {
     const struct sl_gqa shape = shape_of(5);

@@ -1,5 +1,5 @@
 /* test_gradient_check.c - the gradient checker finds faults: a module y = x * scale, plus the row before in sequences,
- * whose backward functions can be told to be wrong. */
+ * with backward functions that can be made faulty. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,13 +17,13 @@ enum fault {
     DX_TOO_LARGE,    /* by one per cent */
     DX_INCOMPLETE,   /* a column is never written */
     W_FORGETS_ROW,   /* the last of the group */
-    W_ADDS_ALWAYS,   /* also where it should overwrite */
-    W_NEVER_ADDS,    /* also where it should */
-    W_NEEDS_DX,      /* leaves the stash unwritten where dx is not wanted */
-    KEEPS_WORKSPACE, /* finds forward's x in the workspace again, it thinks */
+    W_ADDS_ALWAYS,   /* even if it should overwrite */
+    W_NEVER_ADDS,    /* even if it should add */
+    W_NEEDS_DX,      /* does not write the stash if dx is not wanted */
+    KEEPS_WORKSPACE, /* expects forward's x in the workspace again */
     DX_CROSSES,      /* a sequence's gradient goes to the one before */
     FAILS,           /* forward returns a status */
-    TOUCHES_NULL,    /* does not look whether dx is wanted */
+    TOUCHES_NULL,    /* does not check whether dx is wanted */
     FAULTS
 };
 
@@ -104,7 +104,7 @@ static const struct sl_module_type scaled = {.name = "scaled",
                                              .forward = scaled_forward,
                                              .backward_input = scaled_backward_input,
                                              .backward_weight = scaled_backward_weight,
-                                             .needs_no_gradient = true, /* I leaves what W needs */
+                                             .needs_no_gradient = true, /* I saves W's inputs */
                                              .bytes = sizeof(struct scaled)};
 
 static struct sl_module *make_scaled(enum fault fault) {
@@ -182,7 +182,7 @@ static void test_checker_gives_room_to_recompute(void **state) {
     expect_worst(sl_recompute(make_scaled(DX_TOO_LARGE)), 3, DX_TOO_LARGE, "dx");
 }
 
-/* A module around another one, which forgets to keep what its child keeps. */
+/* A module around another, which does not request its child's saved arrays. */
 static int plan_around(struct sl_module *module, struct sl_plan *plan) {
     return sl_module_plan(module->child[0], plan);
 }
@@ -210,7 +210,7 @@ static void test_checker_says_why(void **state) {
     sl_module_free(module);
 }
 
-/* What is within a type that knows nothing of bf16 keeps floats, whatever the storage is. */
+/* A module within a type without bf16 support saves floats, for any storage. */
 static int plan_behind(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_module_plan(module->child[0], plan));
     module->keeps_input = module->child[0]->keeps_input;
@@ -239,7 +239,7 @@ static void test_children_of_a_type_without_storage_keep_floats(void **state) {
         double difference;
         assert_non_null(module);
         assert_int_equal(sl_gradient_check(module, &check, sl_gemm_find(NULL, NULL), &difference, NULL, &error), SL_OK);
-        assert_true(difference < 1e-4); /* rounding what is kept would be a hundred times that */
+        assert_true(difference < 1e-4); /* rounding of saved arrays would give a hundred times that */
         sl_module_free(module);
     }
 }

@@ -61,7 +61,7 @@ static void rows_follow_a_tree(void **state) {
     }
 }
 
-/* Each part's dots are those that its columns have alone. */
+/* Each part's dots are the same as for its columns alone. */
 static void norms_tell_leaves_apart(void **state) {
     (void)state;
     enum { LEAVES = 4, ALL = LEAVES * COLUMNS };

@@ -1,4 +1,4 @@
-/* test_lora.c - adapters beside dense layers: what they compute in any layout, and what trains. */
+/* test_lora.c - adapters beside dense layers: results in any layout, and trained parameters. */
 #include "tests/rigs/sharded_rig.h"
 
 #include "layers/modules/gradient_check.h"
@@ -11,13 +11,13 @@ static struct job adapted(enum kind kind) {
     return (struct job){.kind = kind, .rank = RANK, .alpha = 1.5, .group = 2, .window = MICROBATCHES, .x = x, .dy = dy};
 }
 
-/* ---- what they compute ---- */
+/* ---- results ---- */
 
 struct oracle {
     double y[ALL * OUT], dx[ALL * IN], kernel[IN * OUT], bias[OUT], a[IN * RANK], b[RANK * OUT];
 };
 
-/* In double, of SUM [ALL, OUT], which is dy. */
+/* Computes the results in double. SUM [ALL, OUT] is dy. */
 static void compute_oracle(const float *sum, double scale, struct oracle *o) {
     static float kernel[IN * OUT], bias[OUT], a[IN * RANK], b[RANK * OUT];
     make_values(0, IN * OUT, kernel);
@@ -66,7 +66,7 @@ static void expect_oracle(const char *on, const struct job *job) {
     expect_near("dB", RANK * OUT, trial.whole_gradient[number_of(&trial, "a.lora_b.kernel")], oracle.b);
 }
 
-/* On all meshes, with segments, and in groups of which the later ones add to gradients. */
+/* On all meshes, with segments, and in groups; later groups add to gradients. */
 static void adapters_are_products_of_low_rank(void **state) {
     (void)state;
     static const char *const rules[2][3] = {{"tensor", "tensor*2", "tensor*3"},
@@ -114,9 +114,9 @@ static void gradients_are_those_of_forward(void **state) {
     }
 }
 
-/* ---- what trains ---- */
+/* ---- trained parameters ---- */
 
-/* The rest has no gradients, and its dense layer keeps nothing: x and dy are the adapter's. */
+/* Only adapters have gradients. The frozen dense layer saves nothing: x and dy are saved for the adapter. */
 static void adapters_alone_train(void **state) {
     (void)state;
     for (int i = 0; i < MESHES * 4; i++) {
@@ -142,7 +142,7 @@ static void adapters_alone_train(void **state) {
     }
 }
 
-/* A layer that no pattern names is a dense layer, in the same bits. */
+/* A layer that matches no pattern is a dense layer, with the same bits. */
 static void others_are_dense_layers(void **state) {
     (void)state;
     for (int i = 0; i < MESHES; i++) {

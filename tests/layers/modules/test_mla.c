@@ -14,7 +14,7 @@ static const struct sl_mla without_rope = {COLUMNS, HEADS, LATENT, 0, POSITIONS,
 
 /* ---- a module on a mesh ---- */
 
-/* What a run is given, as a whole, and what it leaves: each coordinate's own rows and columns in its copy. */
+/* A run's whole inputs and its results: each coordinate's own rows and columns in its copy. */
 struct trial {
     struct sl_mla shape;
     int sequence, rows, group;
@@ -22,8 +22,8 @@ struct trial {
     int prompt; /* > 0: generates from prompts of so many tokens, */
     int next;   /* then passes over so many; 0: 1 */
     enum sl_cache_form cache;
-    int beyond;                  /* positions by which it then goes too far */
-    int missing;                 /* sequences for which there are no caches */
+    int beyond;                  /* positions beyond the caches, passed last */
+    int missing;                 /* sequences without caches */
     const struct sl_store *from; /* values */
     const float *x, *dy;         /* [ALL, COLUMNS] */
     float y[COPIES][ALL * COLUMNS], dx[COPIES][ALL * COLUMNS];
@@ -56,7 +56,7 @@ static struct sl_plan plan_for(struct sl_spmd *self, struct worker *worker, cons
     return plan;
 }
 
-/* The module, and, where there is a prompt, the one that goes on from there: over the same parameters and caches. */
+/* Plans the module and, if there is a prompt, the module that continues it, with the same parameters and caches. */
 static int plan_modules(struct sl_spmd *self, struct worker *worker, const struct trial *trial) {
     const int rows = trial->prompt ? SEQUENCES * trial->prompt : trial->rows;
     struct sl_plan plan = plan_for(self, worker, trial, rows, trial->prompt ? trial->prompt : trial->sequence);
@@ -330,7 +330,7 @@ static void meshes_equal_one_coordinate(void **state) {
     }
 }
 
-/* What passes over parts of the sequences give, with caches of FORM, is what one pass over all of them gives. */
+/* Expects passes over parts of the sequences, with caches of FORM, to give the results of one pass over all. */
 static void check_parts(const char *on, const struct sl_mla *shape, enum sl_cache_form form, int prompt, int next,
                         uint64_t seed) {
     static struct trial whole, parts;
@@ -385,7 +385,7 @@ static void gradients_are_those_of_forward(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void refuses(const char *on, struct trial trial, const char *text, const char *other) {
     static struct trial run;

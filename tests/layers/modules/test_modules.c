@@ -10,7 +10,7 @@
 /* ---- gradients ---- */
 
 static struct sl_module *make_sequence(void) {
-    /* Edges of all four kinds, widths that differ, a sequence in a sequence, a child without parameters first. */
+    /* Edges of all four kinds, different widths, a sequence in a sequence, a first child without parameters. */
     struct sl_module *const inner[] = {sl_silu(5), sl_dense("a", 5, 9), sl_layer_norm("b", 9)};
     struct sl_module *const outer[] = {sl_dropout(5, 0.2),
                                        sl_sequential("inner", 3, inner),
@@ -41,7 +41,7 @@ static struct sl_module *make(const char *kind, int size) {
     return NULL;
 }
 
-/* The argument "few": of most sizes two checks, where another preset runs all of them in less time. */
+/* The argument "few": two checks of most sizes; another preset runs all of them in less time. */
 static bool test_runs_few;
 
 static void test_gradients(void **state) {
@@ -200,7 +200,7 @@ static void test_groups(void **state) {
             double *expected = widen(count, whole);
             assert_close(count, gradient, expected, 1e-5);
             free(expected);
-            /* Norms add whole microbatches in ascending order: no grouping shows, but on GPUs, which add slices. */
+            /* Norms add whole microbatches in order, so groups change no bit, except on GPUs, which add slices. */
             if (kind == 1 && rig.context.kernels->slices == 1)
                 assert_memory_equal(gradient, whole, count * sizeof *gradient);
 
@@ -231,10 +231,10 @@ static double *round_all(size_t n, const float *x) {
     return rounded;
 }
 
-/* Whether products leave dbias: the sums of what they read. */
+/* Returns whether products write dbias, as sums of their operands. */
 static bool sums_are_of_operands(void) { return sl_gemm_sums(sl_gemm_find(NULL, NULL), SL_BF16); }
 
-/* DBIAS of DY [n, out], rounded; as PLAIN, from dy as it was, unless products have added up. */
+/* Checks DBIAS for DY [n, out], rounded. Unless products add up, it must equal PLAIN, the sum of unrounded dy. */
 static void check_bf16_bias(size_t n, size_t out, const double *dy, const float *plain, const float *dbias) {
     double *sum = array_of(out, sizeof *sum);
     for (size_t i = 0; i < n * out; i++) sum[i % out] += dy[i];
@@ -245,7 +245,7 @@ static void check_bf16_bias(size_t n, size_t out, const double *dy, const float 
     free(sum);
 }
 
-/* Products are those of rounded operands; what is added to them is not rounded. */
+/* Products have rounded operands; other summands are not rounded. */
 static void check_bf16_dense(int in, int out, int rows, int group) {
     const size_t i = (size_t)in, o = (size_t)out, n = (size_t)rows * MICROBATCHES;
     struct rig rig, plain;
@@ -310,8 +310,8 @@ static void test_bf16_values_are_rounded_once(void **state) {
     close_rig(&rig);
 }
 
-/* Two bytes a parameter for values, and for the rows of a group on both sides of a dense layer, and room for a bias's
- * gradient where products leave it. */
+/* bf16 takes two bytes per parameter for values, and for a group's rows on both sides of a dense layer, and memory for
+ * a bias's gradient if products write it. */
 static void test_bf16_memory(void **state) {
     (void)state;
     size_t bytes[2], peak[2];
@@ -460,7 +460,7 @@ static int plan_wide(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_parameter(plan, "wide", SL_INIT_ZEROS, 0, SL_MAX_DIMS + 1, shape);
 }
 
-/* What there is room for is told before anything is written behind it. */
+/* Limits are reported before anything is written beyond them. */
 static void test_limits(void **state) {
     static const struct sl_module_type many = {.name = "many", .plan = plan_many},
                                        wide = {.name = "wide", .plan = plan_wide};
@@ -485,9 +485,9 @@ static void test_missing_children(void **state) {
     sl_module_free(NULL);
 }
 
-/* ---- what children are given ---- */
+/* ---- inputs of children ---- */
 
-/* y = x, and keeps nothing. */
+/* y = x; saves nothing. */
 struct modest {
     struct sl_module module;
     bool fails;

@@ -1,5 +1,5 @@
-/* test_operands.c - what modules keep for products of bf16 on a device alone, they keep as bf16: with the bits of
- * floats that the products round themselves. On CPUs they keep floats. */
+/* test_operands.c - arrays that modules save only for bf16 products are saved as bf16 on a device: with the same bits
+ * as if products round saved floats themselves. On CPUs modules save floats. */
 #include "tests/rigs/module_rig.h"
 
 #include "layers/modules/transformer_modules.h"
@@ -27,7 +27,7 @@ static struct sl_module *gelu_mlp(bool biased) {
     return sl_sequential("mlp", 3, part);
 }
 
-/* Sequences within sequences, whose ends are products. */
+/* Sequences within sequences, with products at their ends. */
 static struct sl_module *gelu_block_of(bool biased) {
     struct sl_module *const part[] = {norm(), gelu_mlp(biased), sl_dropout(COLUMNS, 0.25)};
     return sl_residual(sl_sequential("block", 3, part));
@@ -35,7 +35,7 @@ static struct sl_module *gelu_block_of(bool biased) {
 static struct sl_module *gelu_block(void) { return gelu_block_of(false); }
 static struct sl_module *biased_block(void) { return gelu_block_of(true); }
 
-/* Types that write floats, which the sequence rounds; and products in turn. */
+/* Types that write floats, which the sequence rounds, and products in turn. */
 static struct sl_module *others(void) {
     struct sl_module *const part[] = {sl_dropout(COLUMNS, 0.25),
                                       sl_dense("first", COLUMNS, INSIDE),
@@ -81,8 +81,8 @@ static struct sl_module *layer(void) {
     return sl_sequential("", 2, (struct sl_module *[]){latent_of(ROPE, 0.0), silu_block()});
 }
 
-/* OPERANDS: modules whose x their parents keep as one. ATTENDS: what attention gives is kept as floats, too. FUSES:
- * a device's products may do a gelu's part, of x and a bias that are bf16. */
+/* OPERANDS: number of modules with an x that their parents save as an operand. ATTENDS: attention's output is saved as
+ * floats, too. FUSES: a device's products may compute a gelu, with x and bias in bf16. */
 static const struct subject {
     const char *name;
     struct sl_module *(*make)(void);
@@ -102,7 +102,7 @@ static const struct subject {
     {"layer", layer, 9, true, false},
 };
 
-/* Products that leave bf16 read biases as bf16: so these have what that keeps of them. */
+/* Rounds biases to bf16, because products with bf16 results read them so. */
 static void round_biases(struct rig *rig) {
     for (int i = 0; i < rig->parameters.count; i++)
         release_array(settle(sl_parameter_value(&rig->parameters, i), rig->parameters.list[i].count));
@@ -132,7 +132,7 @@ static int operands_of(const struct sl_module *module) {
     return count;
 }
 
-/* The same bits; or, where a few numbers are rounded in between, as close as bf16 is, by the largest of them. */
+/* Expects the same bits or, if a few numbers are rounded in between, differences within bf16's error of the largest. */
 static void expect_alike(const char *what, const float *a, const float *b, size_t count, bool fuses) {
     double largest = 0;
     if (!fuses) assert_memory_equal(a, b, count * sizeof *a);
@@ -150,7 +150,7 @@ static void expect_same(const struct rig *a, const struct rig *b, bool fuses) {
                      sl_parameter_gradient(&b->parameters, i), a->parameters.list[i].count, fuses);
 }
 
-/* With products by GEMM, beside the same products, of which the plan does not know that a device has them. */
+/* Compares products by GEMM with the same products in a plan that does not know that a device has them. */
 static void expect_operands_of(const struct sl_gemm_backend *gemm, const struct subject *subject, int group,
                                bool weights_follow) {
     struct sl_gemm_backend rounding = *gemm;
@@ -171,7 +171,7 @@ static void expect_operands_of(const struct sl_gemm_backend *gemm, const struct 
     close_rig(&plain);
 }
 
-/* Products that run on devices and on CPUs keep operands on CPUs, too. */
+/* Products that run on devices and on CPUs save operands on CPUs, too. */
 static void expect_operands(const struct subject *subject, int group, bool weights_follow) {
     const struct sl_gemm_backend *own = sl_gemm_find(NULL, NULL);
     expect_operands_of(own, subject, group, weights_follow);

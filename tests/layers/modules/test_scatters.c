@@ -1,5 +1,5 @@
-/* test_scatters.c - gradients of sharded kernels that are summed while others are computed: what each member has in the
- * end is what psum_scatter gives, to the bit. */
+/* test_scatters.c - gradients of sharded kernels that are summed while others are computed: each member's result equals
+ * psum_scatter's, to the bit. */
 #include "layers/kernels/kernels.h"
 #include "layers/modules/parameters/scatters.h"
 #include "tests/rigs/run_on.h"
@@ -9,11 +9,11 @@
 
 enum { ROWS = 40, KERNELS = 7, ROUNDS = 3 };
 
-/* Columns of kernel K: of pieces of a member's shard that are whole, and that are not. Adding them takes members as
- * long that one that is too early would be seen. */
+/* Columns of kernel K: whole pieces of a member's shard, and others. The sums take long enough to expose a member that
+ * reads too early. */
 static size_t columns_of(int k, int members) { return (size_t)members * (k % 3 == 0 ? 640 : k % 3 == 1 ? 7 : 1000); }
 
-/* Members differ, so that sums of more than two depend on the order. */
+/* Members differ, so sums of more than two depend on the order. */
 static float element(const struct sl_spmd *self, int round, int k, size_t i) {
     const unsigned mixed = (unsigned)(i * 2654435761u + (unsigned)(97 * self->coordinate + 31 * k + 7 * round));
     return (float)(mixed * 2246822519u >> 8) / (1 << 22);
@@ -26,7 +26,7 @@ static void fill(struct sl_spmd *self, int round, int k, size_t n, float *gradie
     free(values);
 }
 
-/* What the members have of all kernels after all rounds, one after another. */
+/* The members' shards of all kernels after all rounds, one after another. */
 struct shards {
     float *late, *once; /* by sl_scatters, and by psum_scatter */
     size_t first[KERNELS + 1];
@@ -112,8 +112,7 @@ static void sums_follow_a_tree(void **state) {
 
 static int meet(struct sl_spmd *self, const struct sl_group *group) { return sl_barrier(self, group); }
 
-/* The last coordinate computes no gradient before the others have as many as there is room for: they wait for nobody.
- */
+/* The last coordinate computes no gradient before the others have filled their room: they need not wait for it. */
 static int run_ahead(struct sl_spmd *self, void *arg) {
     enum { COLUMNS = 64, WHOLE = ROWS * COLUMNS };
     const struct sl_kernels *kernels = sl_kernels_select();
@@ -168,7 +167,7 @@ static void few_have_less_room(void **state) {
     expect_ok("data=2", take_what_is_saved, NULL);
 }
 
-/* On a slow network nobody reads peers' memory. */
+/* On a slow network peers' memory is not read. */
 static void sums_arrive_late(void **state) {
     (void)state;
     struct sl_error error;

@@ -1,4 +1,4 @@
-/* test_sharded_modules.c - modules whose channels, and kernels, are sharded compute what they do on one coordinate. */
+/* test_sharded_modules.c - modules with sharded channels and kernels give the results of one coordinate. */
 #include "tests/rigs/sharded_rig.h"
 
 #include "layers/modules/gradient_check.h"
@@ -19,7 +19,7 @@ struct dense {
     double y[ALL * OUT], dx[ALL * IN], kernel[IN * OUT], bias[OUT];
 };
 
-/* In double, of SUM [ALL, OUT], which is dy. Kernels have the type KERNELS. */
+/* Computes the results in double. SUM [ALL, OUT] is dy. Kernels have the type KERNELS. */
 static struct dense dense_oracle(enum sl_dtype precision, enum sl_dtype kernels, const float *sum) {
     struct dense dense = {0};
     float kernel[IN * OUT], bias[OUT];
@@ -95,7 +95,7 @@ static void summed_dense_is_dense(void **state) {
     expect_dense_everywhere(SUMMED);
 }
 
-/* Gradients of what data shards are complete, and there is only a shard of them. */
+/* Gradients of kernels sharded over data are complete, and each coordinate has only its shard. */
 static void data_shards_kernels(void **state) {
     (void)state;
     draw(1);
@@ -108,7 +108,7 @@ static void data_shards_kernels(void **state) {
     assert_int_equal(trial.parameter[number_of(&trial, "a.bias")].range, 0);
 }
 
-/* Those of the whole, lecun-normal ones. */
+/* Each shard has its part of the whole kernel's lecun-normal values. */
 static void initial_values_are_those_of_one_coordinate(void **state) {
     (void)state;
     struct job job = {.kind = SHARDED, .group = 1, .window = 1, .initial = true, .x = x, .dy = dy};
@@ -216,7 +216,7 @@ static void blocks_are_those_of_one_coordinate(void **state) {
     }
 }
 
-/* Also what a module adds to the metrics, once. */
+/* Also a module's addition to the metrics counts once. */
 static void recomputation_changes_no_bit(void **state) {
     (void)state;
     static const int groups[] = {1, 1, 1, 2, 2, 4}, windows[] = {1, 2, 4, 2, 4, 4};
@@ -261,9 +261,9 @@ static void forward_alone_keeps_nothing(void **state) {
     }
 }
 
-/* ---- what is frozen ---- */
+/* ---- frozen parameters ---- */
 
-/* A frozen dense module keeps neither x nor dy, one of which the bias trains, its sums. */
+/* A dense module with a frozen kernel saves neither x nor dy; for the bias it saves dy's sums. */
 static void frozen_kernels_keep_nothing(void **state) {
     (void)state;
     draw(6);
@@ -283,7 +283,7 @@ static void frozen_kernels_keep_nothing(void **state) {
     }
 }
 
-/* The same of modules together: what trains has its bits, and less is kept. */
+/* The same with several modules: trained parameters have the same bits, and less is saved. */
 static void frozen_parts_of_a_block_keep_less(void **state) {
     (void)state;
     static const char *const frozen[] = {"*.up.*", "*.kernel", "*.gamma,*.beta", "*.down.kernel", "*.bias", "*"};
@@ -305,7 +305,7 @@ static void frozen_parts_of_a_block_keep_less(void **state) {
 
 /* ---- gradients ---- */
 
-/* On one coordinate, whose mesh has no such axis. */
+/* On one coordinate, with a mesh without that axis. */
 static void gradients_are_those_of_forward(void **state) {
     (void)state;
     const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
@@ -330,7 +330,7 @@ static void gradients_are_those_of_forward(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static int plan_program(struct sl_spmd *self, void *arg) {
     struct worker worker = {0};

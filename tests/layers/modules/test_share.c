@@ -1,4 +1,4 @@
-/* test_share.c - passes that a crew shares: every unit is done once, and what is short is not shared. */
+/* test_share.c - passes divided among a crew: every unit is done once, and short passes are not divided. */
 #include "layers/modules/share.h"
 #include "spmd/base/crew.h"
 
@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-enum { SHARED = 1 << 15 }; /* numbers from which on threads help */
+enum { SHARED = 1 << 15 }; /* numbers, from which on threads help */
 
 struct pass {
     size_t units;
-    unsigned char *done; /* [units]: no two threads have the same unit */
+    unsigned char *done; /* [units]: each is written by one thread */
     atomic_size_t parts, ends;
-    size_t multiple; /* of which parts begin at one */
+    size_t multiple; /* parts begin at multiples of it */
 };
 
 static void count(const void *arg, size_t first, size_t end) {

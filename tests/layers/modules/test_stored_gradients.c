@@ -1,5 +1,5 @@
-/* test_stored_gradients.c - backward of modules that keep bf16, or multiply it, beside differences of what they compute
- * with floats: gradients differ by what rounding explains, and no more. */
+/* test_stored_gradients.c - backward of modules that save bf16, or multiply bf16, against finite differences of float
+ * results: gradients differ by at most the expected rounding. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,18 +49,18 @@ static struct sl_module *recomputed(void) { return sl_recompute(layer()); }
 
 static struct sl_module *block(void) { return sl_mlp_block("block", COLUMNS, 2, 0.2); }
 
-/* ROUNDINGS: arrays that are rounded between an element of x and the gradients, on the way there and back; also x's own
- * and dy's, and the kernels' where operands are bf16. INSIDE: some of the arrays lie inside of the module.
+/* ROUNDINGS: arrays that are rounded between an element of x and the gradients, forward and backward; including x's and
+ * dy's, and the kernels' if operands are bf16. INSIDE: some of the arrays are within the module.
  *
- * SCORES: those of them that come before the gradient of attention's scores, P (dP - sum of P dP), whose two terms
- * cancel in part. A query that sees n keys gives each about P = 1 / n, and its n dP are independent. Then the terms'
- * squares add up to P^2 (n + 1) dP^2, that of their difference to P^2 (n - 1) dP^2: in units of dP^2, 1/n + 1/n^2 and
- * 1/n - 1/n^2. An error is a part of the terms, and is compared with the difference; see `cancellation`.
- * They are: x, down's kernel, the latent; kernel and result of kv_up, q_up, k_rope, q_rope; attention's output; dy,
- * out's kernel, and its dx. Of a layer also the first norm's result, and what dy passes from the end: sums, results and
- * dx of the other modules (10), and two kernels. Behind the scores come keys, the gradient of queries or keys, the
- * up-projection's kernel, the latent's gradient, x. ROPE has one pair, which turns far in a sequence: what is added to
- * all keys alike cancels in the scores' gradients where a pair hardly turns. */
+ * SCORES: the number of these arrays before the gradient of attention's scores, P (dP - sum of P dP), in which two
+ * terms cancel in part. A query that sees n keys gives each about P = 1 / n, and its n dP are independent. Then the
+ * terms' squares add up to P^2 (n + 1) dP^2, and the square of their difference is P^2 (n - 1) dP^2: in units of dP^2,
+ * 1/n + 1/n^2 and 1/n - 1/n^2. An error is proportional to the terms, and is compared with the difference; see
+ * `cancellation`. The arrays are: x, down's kernel, the latent; kernel and result of kv_up, q_up, k_rope, q_rope;
+ * attention's output; dy, out's kernel, and its dx. For a layer also the first norm's result, and the arrays on dy's
+ * way from the end: sums, results and dx of the other modules (10), and two kernels. Behind the scores come keys, the
+ * gradient of queries or keys, the up-projection's kernel, the latent's gradient, x. ROPE has one pair, which turns far
+ * in a sequence: with a pair that hardly turns, summands common to all keys would cancel in the scores' gradients. */
 static const struct subject {
     const char *name;
     struct sl_module *(*make)(void);
@@ -78,7 +78,7 @@ static const struct subject {
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
-/* Sum of squares of the two terms by that of their difference, over all queries of a sequence. */
+/* Returns the sum of squares of the two terms over that of their difference, for all queries of a sequence. */
 static double cancellation(void) {
     double terms = 0, difference = 0;
     for (double n = 1; n <= SEQUENCE; n++) {
@@ -144,7 +144,7 @@ static void so_are_those_of_rounded_operands(void **state) {
 
 /* ---- passes ---- */
 
-/* Arrays of a multiple of so many elements are those between an MLP's or attention's products. */
+/* Arrays between an MLP's or attention's products have a multiple of so many elements. */
 enum { GATED = 11 };
 
 static struct {
@@ -176,7 +176,8 @@ static struct sl_kernels kernels_that_count(void) {
     return kernels;
 }
 
-/* Backward of MODULE, which is freed, calls none of the kernels that only round or widen. NUMBER: of the example. */
+/* Expects backward of MODULE, which it frees, to call none of the kernels that only round or widen. NUMBER: of the
+ * example. */
 static void expect_no_passes(struct sl_module *module, const struct sl_gradient_check *check, double bound,
                              int number) {
     struct sl_error error = {0};
@@ -192,7 +193,7 @@ static void expect_no_passes(struct sl_module *module, const struct sl_gradient_
     sl_module_free(module);
 }
 
-/* So large that products of floats widen what they read of W's operands, too. */
+/* So large that float products widen their operands for W, too. */
 static void nothing_inside_an_mlp_is_rounded_by_a_pass(void **state) {
     (void)state;
     enum { WIDE = 192, WITHIN = 32 * GATED, ROWS = 256 };
@@ -229,7 +230,7 @@ static void nothing_around_silu_is_rounded_by_a_pass(void **state) {
     }
 }
 
-/* Neither widened for the forward that runs again, nor rounded by its product. */
+/* Inputs of recomputed layers are not widened for the second forward, nor rounded by its product. */
 static void what_is_computed_again_reads_what_is_stored(void **state) {
     (void)state;
     const struct sl_kernels kernels = kernels_that_count();
@@ -287,7 +288,7 @@ static void nothing_inside_attention_is_rounded_by_a_pass(void **state) {
     }
 }
 
-/* Neither with adapters, whose sums are rounded as they are added up, nor where a product alone reads a gradient, as
+/* Neither with adapters, whose sums are rounded as they are added up, nor if only a product reads a gradient, because
  * its kernel is frozen. */
 static void nothing_inside_a_gated_mlp_is_rounded_by_a_pass(void **state) {
     (void)state;

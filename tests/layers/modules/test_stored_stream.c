@@ -1,7 +1,6 @@
-/* test_stored_stream.c - what passes between residual connections where the storage is bf16: modules that say that they
- * read what is stored alone read nothing else, and what they leave as bf16 alone are the floats that they leave
- * otherwise, rounded. On devices whose products leave bf16 no pass does so. Where the storage is float, the operand of
- * a gradient is left beside its floats. */
+/* test_stored_stream.c - the stream between residual connections with bf16 storage: modules that report to read only
+ * bf16 read no floats, and their results in bf16 only equal their float results, rounded. On devices with products that
+ * write bf16, no pass rounds. With float storage, a gradient's bf16 operand is written beside its floats. */
 #include "tests/rigs/module_rig.h"
 
 #include <math.h>
@@ -14,7 +13,7 @@ enum { COLUMNS = 24, INSIDE = 40, STREAM = ROWS * COLUMNS };
 static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
 static const struct sl_channels channels = {&mesh, "tensor", NULL, 1};
 
-static bool gates; /* what gates read are floats */
+static bool gates; /* gates read floats */
 
 static struct sl_module *norm(const char *name) { return sl_rms_norm(name, COLUMNS, &channels); }
 static struct sl_module *block(const char *name) {
@@ -50,7 +49,7 @@ static struct sl_module *between(void) {
 static struct sl_module *(*const subjects[])(void) = {alone, one, blocks, between, dropping, droppings};
 
 static const struct sl_kernels *own;
-static int passes; /* over as many elements as the stream has, or as lie between products that no gate is between */
+static int passes; /* over arrays as large as the stream, or as the ones between products without a gate between them */
 
 static bool is_seen(size_t n) { return n == STREAM || (n == ROWS * INSIDE && !gates); }
 
@@ -86,13 +85,13 @@ static bool leaves_bf16(void) {
     return sl_gemm_leaves_bf16(sl_gemm_find(NULL, NULL)) && sl_kernels_select()->whole_norms;
 }
 
-/* A call's x or dy; and where its result goes. */
+/* A call's x or dy, as floats and as bf16, and the targets of its result. */
 struct ends {
     float *read, *written;
     uint16_t *stored, *left;
 };
 
-/* Only what is stored is there, unless the module reads floats; RESULT: it is asked to leave no floats. */
+/* Prepares a call. STORED: the input is bf16, and its floats are NaN if UNREAD; RESULT requests bf16 only. */
 static void give(struct rig *rig, const struct ends *ends, bool stored, bool unread, struct sl_result *result) {
     *result = (struct sl_result){.stored = ends->left, .unread = true};
     rig->context.result = stored ? result : NULL;
@@ -103,7 +102,7 @@ static void give(struct rig *rig, const struct ends *ends, bool stored, bool unr
     for (size_t i = 0; i < STREAM; i++) ends->left[i] = 0x7fff;
 }
 
-/* What is left is FLOATS, or these rounded. */
+/* Expects the result to be FLOATS or, if it is bf16, these rounded. */
 static void expect(const char *what, const struct ends *ends, const struct sl_result *result, const float *floats) {
     for (size_t i = 0; i < STREAM; i++) {
         const uint16_t rounded = sl_bf16_of_float(floats[i]);
@@ -113,15 +112,15 @@ static void expect(const char *what, const struct ends *ends, const struct sl_re
     }
 }
 
-/* Products that leave bf16 read biases as bf16. */
+/* Rounds biases, because products with bf16 results read them as bf16. */
 static void round_parameters(struct rig *rig) {
     for (int i = 0; i < rig->parameters.count; i++)
         release_array(settle(sl_parameter_value(&rig->parameters, i), rig->parameters.list[i].count));
     sl_parameters_round(&rig->parameters, rig->context.kernels, 0);
 }
 
-/* A forward and an I of MODULE, which is freed, of floats; and, STORED, of what is stored: Y and DX are then those of
- * floats. */
+/* Runs a forward and an I of MODULE, which it frees, and saves Y and DX; STORED: runs them on bf16 inputs, and compares
+ * with Y and DX. */
 static void run(struct sl_module *module, bool stored, float *y, float *dx) {
     struct rig rig;
     struct sl_result result;
@@ -170,7 +169,7 @@ static void the_stream_is_read_and_left_as_it_is_stored(void **state) {
     }
 }
 
-/* Dy of the last block is rounded for its product; that of those before it, by the norms behind them. */
+/* The last block's dy is rounded for its product; the dy of earlier blocks by the norms behind them. */
 static void operands_of_gradients_are_left_beside_floats(void **state) {
     (void)state;
     struct rig rig;
@@ -187,7 +186,7 @@ static void operands_of_gradients_are_left_beside_floats(void **state) {
     close_rig(&rig);
 }
 
-/* The gradients of MODULE, which is freed, after an I with or without dx. */
+/* Returns the gradients of MODULE, which it frees, after an I with or without dx. */
 static float *gradients_of(struct sl_module *module, bool wants_dx, size_t *count) {
     struct rig rig;
     const struct sl_plan like = {
@@ -212,7 +211,7 @@ static float *gradients_of(struct sl_module *module, bool wants_dx, size_t *coun
     return gradients;
 }
 
-/* Where nobody wants a norm's dx, its sums are made of a dy that lies as bf16 alone, too. */
+/* If a norm's dx is not wanted, its sums are computed from a dy in bf16 only, too. */
 static void gradients_need_no_dx(void **state) {
     (void)state;
     for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++) {

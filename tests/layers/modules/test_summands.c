@@ -1,5 +1,5 @@
-/* test_summands.c - what residual connections add, their inner modules may add in a pass of their own: the last product
- * in forward on devices, the first norm in backward. The sums are those of a pass behind them. */
+/* test_summands.c - summands of residual connections, which inner modules may add in a pass of their own: the last
+ * product in forward on devices, the first norm in backward. The sums equal those of a separate pass. */
 #include "tests/rigs/module_rig.h"
 
 #include "layers/modules/transformer_modules.h"
@@ -30,7 +30,7 @@ static struct sl_module *closed(void) {
 
 static const struct subject {
     struct sl_module *(*make)(void);
-    bool in_forward, in_backward; /* whether it adds; products do where the build's do */
+    bool in_forward, in_backward; /* whether the module adds; products do if the build's do */
 } subjects[] = {{norm, false, true},  {layer_norm, false, true}, {dense, true, false},    {sharded, true, false},
                 {gated, true, false}, {block, true, true},       {dropout, false, false}, {closed, false, false}};
 
@@ -67,7 +67,8 @@ static void sums_are_those_of_a_pass_behind(void **state) {
     }
 }
 
-/* A residual connection hands its summands over on devices; its sums are those of the inner module and a pass. */
+/* On devices a residual connection passes its summands to the inner module; the sums equal those of the module and a
+ * separate pass. */
 static void residuals_add_once(void **state) {
     (void)state;
     for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++) {

@@ -1,4 +1,5 @@
-/* test_tensor_parallel.c - layers sharded over an axis compute what dense ones do, alone and within a training run. */
+/* test_tensor_parallel.c - layers sharded over an axis give the results of dense layers, without a model and within a
+ * training run. */
 #include "tests/rigs/trainer_rig.h"
 
 #include "layers/training/exchange.h"
@@ -9,14 +10,14 @@
 
 enum { IN = 24, INSIDE = 32, OUT = 20, ROWS = 6, MICROBATCHES = 4, ALL = ROWS * MICROBATCHES, COPIES = 8 };
 
-/* Opened for modules; theirs is not the first where data has several coordinates. */
+/* Opened for modules; the modules' axis is not the first one if data has several coordinates. */
 static const char *const axes[] = {"data", "tensor", NULL};
 
-/* ---- a module alone on a mesh ---- */
+/* ---- one module on a mesh ---- */
 
 enum kind { COLUMNS, ROWS_OF_KERNEL, PAIR, KINDS };
 
-/* What a module is given, as a whole, and what it leaves: each coordinate's columns in its copy. */
+/* A module's whole inputs and its results: each coordinate's columns in its copy. */
 struct trial {
     enum kind kind;
     bool dense; /* the same without shards */
@@ -45,7 +46,7 @@ static struct sl_module *build(const struct trial *trial, const struct sl_mesh *
                                                 sl_row_parallel("b", INSIDE, OUT, mesh, "tensor")});
 }
 
-/* One coordinate's module with all that it needs. */
+/* One coordinate's module and its context. */
 struct worker {
     struct sl_module *module;
     struct sl_parameters parameters;
@@ -178,7 +179,7 @@ static void add_random(struct sl_store *store, struct numbers *numbers, const ch
     for (size_t i = 0; i < (in ? in : 1) * out; i++) value[i] = next_float(numbers, -0.3f, 0.3f);
 }
 
-/* Biases too, which initial values would hide. */
+/* Returns random values, also of biases, whose initial values are zeros. */
 static struct sl_store random_values(struct numbers *numbers, enum kind kind) {
     const size_t inside = kind == PAIR ? INSIDE : OUT;
     struct sl_store store = {0};
@@ -201,8 +202,8 @@ static void expect_near_stores(const struct sl_store *got, const struct sl_store
     }
 }
 
-/* The columns of all copies: equal where several coordinates have them. Where PARTS is more than 1, column c of WHOLE
- * is in the copies whose index along "tensor" is c * PARTS / WHOLE. */
+/* Joins the columns of all copies, which must be equal if several coordinates have them. If PARTS is more than 1,
+ * column c of WHOLE is in the copies with index c * PARTS / WHOLE along "tensor". */
 static void join_copies(const struct sl_mesh *mesh, int whole, int parts, size_t stride, const float *copies,
                         float *joined) {
     const int axis = sl_mesh_find_axis(mesh, "tensor");
@@ -277,7 +278,7 @@ static void shards_equal_dense(void **state) {
     }
 }
 
-/* Of a pair, what rounding makes of the sums in between differs. */
+/* A pair differs by the rounding of the sums in between. */
 static void shards_equal_dense_in_bf16(void **state) {
     (void)state;
     struct numbers numbers = {2};
@@ -311,7 +312,7 @@ static void initial_values_are_those_of_dense(void **state) {
 
 /* ---- gradients ---- */
 
-/* On one coordinate, whose mesh has no such axis. */
+/* On one coordinate, with a mesh without that axis. */
 static void gradients_are_those_of_forward(void **state) {
     (void)state;
     static const struct sl_gradient_check checks[] = {
@@ -339,7 +340,7 @@ static void gradients_are_those_of_forward(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static int plan_program(struct sl_spmd *self, void *arg) {
     struct worker worker = {0};

@@ -31,7 +31,7 @@ struct trial {
     bool backward;               /* is planned though caches are */
     bool working_bf16;           /* the storage is bf16 */
     const char *const *axes;     /* opened for modules */
-    /* Filled in: of each coordinate one block, in which the results follow one another. */
+    /* Set by the run: one block per coordinate, with its results one after another. */
     size_t offset[RESULTS + 1];
     float *blocks;
 };
@@ -159,7 +159,7 @@ static void close_worker(struct worker *worker) {
     sl_module_free(worker->head);
 }
 
-/* Nothing of what earlier calls left is there. */
+/* Prepares a microbatch, and clears the results of earlier calls. */
 static void set_microbatch(struct worker *worker, int microbatch) {
     const int first = microbatch * worker->problem->rows;
     struct sl_context *context = &worker->context;
@@ -202,7 +202,7 @@ static int backward_input(struct worker *worker) {
     return SL_OK;
 }
 
-/* Gradients are those of all microbatches, and for the embedding twice. The head's W may use up what forward kept. */
+/* Gradients are of all microbatches, and for the embedding twice. The head's W may overwrite forward's saved arrays. */
 static int backward_weight(struct worker *worker) {
     struct sl_context *context = &worker->context;
     const struct sl_module *embedding = worker->embedding, *head = worker->head;
@@ -282,7 +282,7 @@ static int trial_program(struct sl_spmd *self, void *arg) {
 
 static const char *const axes[] = {"data", "tensor", NULL};
 
-/* Gradients that differ by coordinate would drift apart. */
+/* Expects equal gradients at all coordinates, so that their parameters cannot drift apart. */
 static void expect_same_bits(const struct trial *trial, const struct sl_mesh *mesh, int result) {
     const size_t block = trial->offset[RESULTS], at = trial->offset[result], next = trial->offset[result + 1];
     for (int i = 1; i < mesh->size && !trial->parallel; i++)
@@ -290,11 +290,11 @@ static void expect_same_bits(const struct trial *trial, const struct sl_mesh *me
             fail_msg("result %d of coordinate %d has other bits", result, i);
 }
 
-/* Half a unit in the last place of a bf16 number near 1. A product's operand is off by at most that part of itself. */
+/* Half a unit in the last place of a bf16 number near 1: the largest relative error of a product's operand. */
 #define ROUNDING 0x1p-9
 
-/* p's rounding changes dx by at most that part of the sum of |weight p / sums * entry|, and all entries are below 1.
- * That of dlogits, whose sum over classes is below 2 weight in each row, changes the table's gradient. */
+/* Rounding of p changes dx by at most that part of the sum of |weight p / sums * entry|; all entries are below 1.
+ * Rounding of dlogits changes the table's gradient; their sum over classes is below 2 weight in each row. */
 static void compare_trained(const struct trial *trial, const struct layout *layout, const float *block) {
     const struct problem *p = trial->problem;
     const double off = p->precision == SL_BF16 ? ROUNDING * (double)weight : 0;
@@ -380,12 +380,12 @@ static const char *const meshes[] = {"data=2,tensor=2", "tensor=4,pipe=2", "data
                                      "tensor=2",        "tensor=4",        "tensor=8"};
 enum { MESHES = sizeof meshes / sizeof *meshes };
 
-/* Sequences that divide, that do not, that are shorter than the axis. */
+/* Sequences that the axis divides, others, and one shorter than the axis. */
 static const int sequences[] = {8, 6, 5, 1};
 enum { LENGTHS = sizeof sequences / sizeof *sequences };
 
-/* Trains in floats on all meshes, and with all groups; all else on those of one axis. Where few are asked for: on two
- * meshes and one. */
+/* Trains in floats on all meshes, and with all groups; other modes run on meshes of one axis. With "few", on two meshes
+ * and one. */
 static void everywhere(uint64_t seed, int size, struct trial trial, enum sl_dtype precision) {
     const bool thorough = trial.mode == TRAIN && precision == SL_F32;
     struct numbers numbers = {seed};
@@ -421,7 +421,7 @@ static void a_vocabulary_need_not_divide(void **state) {
     everywhere(29, 23, (struct trial){.mode = GENERATE, .parallel = true}, SL_F32);
 }
 
-/* Several chunks, and a last one that is smaller. */
+/* Several chunks, the last one smaller. */
 static void logits_come_in_chunks_of_classes(void **state) {
     (void)state;
     static const int chunk[] = {1, 5, 8, 24};

@@ -1,5 +1,5 @@
-/* test_working_kernels.c - kernels whose values are bf16 alone, where nobody trains: those of float values, rounded,
- * wherever they come from, in half the memory. */
+/* test_working_kernels.c - kernels with values in bf16 only, without training: they equal rounded float values from any
+ * source, in half the memory. */
 #include "layers/modules/kept.h"
 #include "layers/modules/modules.h"
 #include "layers/training/exchange.h"
@@ -9,7 +9,7 @@
 
 enum { IN = 40, OUT = 24, DATA = 2, MODELS = 2 };
 
-/* Models of a layer: with float values, and without. Coordinate 0 leaves what it has. */
+/* Models of one layer: with float values, and without. Coordinate 0 exports its values. */
 struct trial {
     bool together; /* the members hold their values together */
     struct sl_store store[MODELS];
@@ -136,7 +136,7 @@ static void they_hold_them_together(void **state) {
     if (shares_memory()) both(true);
 }
 
-/* Of what a parent has stored, a call reads its own rows, and no other array's. */
+/* A call finds its own rows in its parent's bf16 copy, and no other array's. */
 static void stored_rows_are_found(void **state) {
     (void)state;
     float values[12] = {0};
