@@ -1,6 +1,6 @@
-/* test_snapshot.c - what a thread writes while a run goes on has the bytes of a save that waits; memory is planned;
- * what cannot be written ends the run with one line, and nothing is left half written; whoever ends waits for the
- * thread. Parts that processes write have the values of the file that one writes, and count when all are there. */
+/* test_snapshot.c - checkpoints written by a thread during a run have the bytes of a save that waits; memory is
+ * planned; a failed write ends the run with one line and leaves no partial file; a run waits for its thread at the end.
+ * Parts written by several processes have the values of a single file, and count when all parts are there. */
 #include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -35,7 +35,7 @@ static int empty(const char *directory) {
 
 static int remove_directories(void **state) {
     (void)state;
-    empty(behind); /* of a test that has failed */
+    empty(behind); /* files of a failed test */
     empty(before);
     return rmdir(behind) || rmdir(before);
 }
@@ -84,7 +84,7 @@ static int train_and_save(struct worker *worker) {
     for (int step = 1; step <= STEPS; step++) {
         SL_TRY(train_steps(worker, 0, 1));
         SL_TRY(save_both(worker, saving, step));
-        /* It has the copy; another one's failure could come before that is there. */
+        /* The thread has its copy; before that, another coordinate's failure could come first. */
         if (saving->fails && worker->self->coordinate == 0) return sl_fail(worker->self, SL_FAILED, "the end");
     }
     return sl_snapshot_wait(saving->snapshot, worker->self, worker->trainer);
@@ -123,7 +123,7 @@ static void files_are_those_of_saves_that_wait(void **state) {
     }
 }
 
-/* A run that fails ends while its copy may still be on its way. */
+/* A failed run ends while its copy may still be unwritten. */
 static void the_end_waits_for_the_thread(void **state) {
     struct saving saving = {.directory = behind, .fails = true};
     struct sl_error error = {0};
@@ -135,7 +135,7 @@ static void the_end_waits_for_the_thread(void **state) {
     assert_int_equal(empty(behind), 1);
 }
 
-/* expect_failure: the run ends with a line that has TEXT. */
+/* Expects the run to end with a line that contains TEXT. */
 static void expect_failure(const char *directory, const char *text) {
     struct saving saving = {.directory = directory};
     struct sl_error error = {0};
@@ -230,7 +230,7 @@ static void run_split(const struct layout *layout, struct split *split) {
     free_job(&job);
 }
 
-/* The index has what the file has, whichever elements are asked for. */
+/* The index gives the file's values, for any requested elements. */
 static void expect_same_values(const char *mesh) {
     char path[2][SL_MAX_PATH];
     struct sl_store index = {0}, file = {0};
@@ -262,7 +262,7 @@ static void expect_same_values(const char *mesh) {
     sl_store_free(&file);
 }
 
-/* Each value is in one part, and what replicas share out is spread over them. */
+/* Each value is in one part, and values of replicas are spread over the parts. */
 static void expect_even_parts(int parts) {
     char path[SL_MAX_PATH];
     size_t least = SIZE_MAX, most = 0;

@@ -1,5 +1,5 @@
 /* test_checksums.c - one wrong bit anywhere in a file with checksums is refused, and so is a float that is not finite;
- * what another program writes again stays valid; files with many names and notes are read in time. */
+ * files rewritten by other programs stay valid; files with many names and notes are read in time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +63,7 @@ static void write_file(void) {
     sl_store_free(&store);
 }
 
-/* Maps and verifies the file as it is; the status of the first that fails. */
+/* Maps and verifies the file. Returns the status of the first step that fails. */
 static int map_and_verify(struct sl_error *error) {
     struct sl_store store = {0};
     int status = sl_safetensors_map(&store, path, error);
@@ -95,8 +95,8 @@ static void flip(int file, off_t at, int bit) {
     assert_int_equal(pwrite(file, &byte, 1, at), 1);
 }
 
-/* Where the note's own key is hit, there seem to be no checksums: a program that needs them refuses that.
- * Flips each bit of the header, and of the data one in every 4 KB and in the first and last byte of every tensor. */
+/* If the note's own key is hit, there seem to be no checksums: programs that need them refuse the file. Flips each bit
+ * of the header, and of the data one in every 4 KB and in the first and last byte of every tensor. */
 static void test_every_flipped_bit_is_refused(void **state) {
     (void)state;
     write_file();
@@ -143,7 +143,7 @@ static void test_every_length_is_refused(void **state) {
     assert_false(sl_safetensors_is_cut(path, &error));
 }
 
-/* ---- what the root covers ---- */
+/* ---- coverage of the root ---- */
 
 static void change_text(const char *from, const char *to) {
     static char file[2 << 20];
@@ -170,7 +170,7 @@ static void test_notes_names_and_shapes_are_covered(void **state) {
         expect_refusal("damaged: the checksum of its header is ");
     }
     write_file();
-    change_text(SL_CHECKSUMS_KEY, "shardloop.xxh4"); /* whoever needs checksums finds that there are none */
+    change_text(SL_CHECKSUMS_KEY, "shardloop.xxh4"); /* a program that needs checksums finds none */
     struct sl_error error = {0};
     assert_int_equal(map_and_verify(&error), SL_CHECK_FAILED);
 }
@@ -276,7 +276,7 @@ static void test_made_in_place(void **state) {
     sl_store_free(&read);
 }
 
-/* Whoever waits hears of long work, and may end it. */
+/* Called now and then during long work; may end it. */
 static int refuse(void *arg) {
     (void)arg;
     return SL_FAILED;
@@ -298,9 +298,9 @@ static void test_others_are_told(void **state) {
     assert_int_equal(sl_safetensors_verify(&store, count, &calls, &error), SL_OK);
     assert_true(calls >= 36 / 8);
     assert_int_equal(sl_safetensors_verify(&store, refuse, NULL, &error), SL_FAILED);
-    assert_int_equal(sl_safetensors_verify(&store, NULL, NULL, &error), SL_OK); /* nobody waits */
+    assert_int_equal(sl_safetensors_verify(&store, NULL, NULL, &error), SL_OK); /* without a callback */
     sl_store_free(&store);
-    /* Who ends it while it is made leaves the file that was there. */
+    /* If the callback ends the making of a file, the old file stays. */
     assert_non_null(sl_store_declare(&store, "long", SL_F32, 1, shape));
     store.checksums = true;
     assert_int_equal(sl_safetensors_create(&store, path, &error), SL_OK);
@@ -311,9 +311,9 @@ static void test_others_are_told(void **state) {
     sl_store_free(&store);
 }
 
-/* ---- a disk that fails ---- */
+/* ---- failing disks ---- */
 
-static int syncs_left = -1; /* that succeed; -1: all */
+static int syncs_left = -1; /* number of successful syncs; -1: all */
 
 int __real_msync(void *address, size_t bytes, int flags);
 int __wrap_msync(void *address, size_t bytes, int flags);
@@ -326,7 +326,7 @@ int __wrap_msync(void *address, size_t bytes, int flags) {
     return __real_msync(address, bytes, flags);
 }
 
-/* The file that was there stays. */
+/* The old file stays. */
 static void test_syncs_that_fail(void **state) {
     (void)state;
     const size_t shape[] = {9 << 20}; /* floats: synced in two parts */
@@ -442,8 +442,8 @@ static double time_to_read(int names, bool notes) {
     return least;
 }
 
-/* Twice as many names take 2.5 times as long at most. So few that a core's cache has room for all: beyond it they take
- * longer for that reason. Others' work on the machine may upset it: three trials. */
+/* Twice as many names take at most 2.5 times as long. There are few enough to fit a core's cache, because larger sets
+ * take longer for that reason. Other work on the machine may disturb it: three trials. */
 static void test_many_names(void **state) {
     (void)state;
     for (int notes = 0; notes < 2; notes++) {

@@ -7,7 +7,7 @@
 
 #include "layers/storage/contents.h"
 
-/* Byte I of a text that does not repeat soon. */
+/* Returns byte I of a text with a long period. */
 static char byte_of(size_t i) { return (char)('a' + (i * 7 + i / 26 * 3 + i / 1000) % 26); }
 
 static void write_packed(size_t bytes) {
@@ -17,7 +17,7 @@ static void write_packed(size_t bytes) {
     assert_int_equal(gzclose(file), Z_OK);
 }
 
-/* Two frames, of which the second has half of the bytes; checksums tell of damage. */
+/* Writes two frames with checksums; the second has half of the bytes. */
 static void write_frames(size_t bytes) {
     const size_t parts[] = {bytes - bytes / 2, bytes / 2}, room = ZSTD_compressBound(bytes) + 100;
     char *text = malloc(bytes + 1), *packed = malloc(room);
@@ -47,7 +47,7 @@ static int unpack(struct sl_contents *contents, size_t most, struct sl_error *er
     return status;
 }
 
-/* In memory, where it is copied; mapped; over several doublings of the room; and to the last byte of the most. */
+/* Small files, which are copied; mapped ones; several doublings of the buffer; and exactly the largest size. */
 static void packed_files_of_all_sizes(void **state) {
     (void)state;
     static const size_t sizes[] = {0, 1, SL_MOST_COPIED, SL_MOST_COPIED + 1, 65535, 65536, 65537, 300000};
@@ -135,7 +135,7 @@ static void frames_that_are_wrong(void **state) {
     expect_unpacked("\x28\xb5\x2f\xfd\x00\xf8", 6, "a window of more than 128 MB");
 }
 
-/* ---- what else a file may be ---- */
+/* ---- other kinds of files ---- */
 
 static void kinds_of_files(void **state) {
     (void)state;
@@ -182,7 +182,7 @@ static void names_of_lines(void **state) {
         if (sl_contents_are_lines(others[i])) fail_msg("%s", others[i]);
 }
 
-/* Blocks that are stored as they are fill the room to its last byte, and the next one is of no kind. */
+/* Stored blocks fill the buffer to its last byte, and the next block is of no kind. */
 static void damage_behind_a_full_room(void **state) {
     (void)state;
     enum { ROOM = 1 << 16, STORED = ROOM - 1 };
@@ -199,7 +199,7 @@ static void damage_behind_a_full_room(void **state) {
     free(bytes);
 }
 
-/* Of packed ones, what they unpack to counts. */
+/* For packed files, the unpacked bytes count. */
 static void binary_files(void **state) {
     (void)state;
     static const struct {

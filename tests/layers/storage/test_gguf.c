@@ -1,4 +1,4 @@
-/* test_gguf.c - the metadata of GGUF files and their lists of tensors: every type, and what is cut off or too long. */
+/* test_gguf.c - the metadata of GGUF files and their lists of tensors: every type, cut files and excessive lengths. */
 #include "tests/rigs/changes.h"
 #include "tests/rigs/gguf_file.h"
 
@@ -6,7 +6,7 @@
 
 static struct sl_gguf gguf;
 
-/* Opens what was put, with its list of tensors; closes it again. */
+/* Opens the built file, with its list of tensors, and closes it; expects the error LINE. */
 static void expect(const char *line) {
     struct sl_error error = {0};
     const struct sl_contents contents = {.bytes = file.bytes, .count = file.count};
@@ -16,7 +16,7 @@ static void expect(const char *line) {
     sl_gguf_close(&gguf);
 }
 
-/* ---- what is cut off: every length of a file but the whole one is refused ---- */
+/* ---- cut files: every length except the whole is refused ---- */
 
 static void put_all(void) {
     put_head(1, 4);
@@ -146,7 +146,7 @@ static void integers_of_every_type(void **state) {
     expect_integer(SL_GGUF_I32, 4000000000u, 4, (int64_t)4000000000u - ((int64_t)1 << 32));
     expect_integer(SL_GGUF_BOOL, 1, 1, 1);
     expect_integer(SL_GGUF_U64, 5, 8, 5);
-    expect_integer(SL_GGUF_U64, UINT64_MAX, 8, -77); /* too large for the type that it is given as */
+    expect_integer(SL_GGUF_U64, UINT64_MAX, 8, -77); /* too large for the requested type */
     expect_integer(SL_GGUF_I64, UINT64_MAX, 8, -1);
     expect_integer(SL_GGUF_F32, 5, 4, -77);
     expect_integer(SL_GGUF_F64, 5, 8, -77);

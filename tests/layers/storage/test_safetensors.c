@@ -1,5 +1,5 @@
-/* test_safetensors.c - files come back as they were written; what is malformed is refused with a reason, never a crash.
- */
+/* test_safetensors.c - files are read as they were written; malformed files are refused with a reason, without a
+ * crash. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static int make_file(void **state) {
 /* ---- files ---- */
 
 static void put(const void *data, size_t bytes) {
-    unlink(path); /* file systems flush a file that replaces another's contents, which takes milliseconds */
+    unlink(path); /* overwriting a file makes file systems flush it, which takes milliseconds */
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, bytes, file), bytes);
@@ -99,7 +99,7 @@ static uint32_t next(uint64_t *random) {
     return (uint32_t)(*random >> 33);
 }
 
-/* ---- what is valid ---- */
+/* ---- valid files ---- */
 
 static void test_round_trip(void **state) {
     (void)state;
@@ -132,7 +132,7 @@ static void test_round_trip(void **state) {
     assert_int_equal(sl_store_set_note(&store, "step", "7"), SL_OK);
     assert_int_equal(sl_store_set_note(&store, "", "\"\n\xc3\xa9"), SL_OK);
     assert_int_equal(sl_store_set_note(&store, "step", "12"), SL_OK);
-    for (int round = 0; round < 4; round++) { /* over the file and over the store that were there */
+    for (int round = 0; round < 4; round++) { /* over an existing file and an existing store */
         assert_int_equal(sl_safetensors_write(&store, path, &error), SL_OK);
         assert_int_equal(reading[round % 2](&read, path, &error), SL_OK);
         expect_same(&read, &store);
@@ -146,7 +146,7 @@ static void test_round_trip(void **state) {
     assert_int_equal(read.count, 0);
 }
 
-/* What is made in place is the same file, byte by byte. */
+/* A file made in place has the same bytes. */
 static void test_in_place(void **state) {
     (void)state;
     struct sl_store store = {0}, made = {0};
@@ -156,7 +156,7 @@ static void test_in_place(void **state) {
     static const size_t shape[][2] = {{3, 4}, {2, 2}, {0, 5}, {1, 3}, {1, 1}};
     static unsigned char written[4096], in_place[4096];
     uint64_t random = 7;
-    for (int round = 0; round < 3; round++) { /* the last one over a file that is there */
+    for (int round = 0; round < 3; round++) { /* the last one over an existing file */
         for (int i = 0; i < 5; i++) {
             struct sl_tensor *tensor = add(&store, name[i], dtype[i], 2, shape[i]);
             for (size_t b = 0; b < sl_tensor_bytes(tensor); b++)
@@ -188,7 +188,7 @@ static void test_in_place(void **state) {
 
 static int refuse(void *arg) { return ++*(int *)arg == 2 ? SL_FAILED : SL_OK; }
 
-/* A file that is given up leaves the one that was there, and nothing else: remove_one_file sees to that. */
+/* A file that is given up leaves the old one, and no other file: remove_one_file checks that. */
 static void test_given_up(void **state) {
     (void)state;
     unsigned char before[512], after[512];
@@ -243,7 +243,7 @@ static void test_empty_store(void **state) {
     sl_store_free(&store);
 }
 
-/* As other libraries write: metadata, data in another order than the names, white space, fields that we do not know. */
+/* As other libraries write: metadata, data in another order than the names, white space, unknown fields. */
 static void test_foreign_file(void **state) {
     (void)state;
     struct sl_store store = {0};
@@ -252,7 +252,7 @@ static void test_foreign_file(void **state) {
               " \"a\": {\"data_offsets\": [4, 12], \"shape\": [2], \"dtype\": \"I32\", \"more\": null},\n"
               " \"b\": {\"data_offsets\": [0, 4], \"shape\": [], \"dtype\": \"I32\"}}  ",
               12);
-    for (int way = 0; way < 2; way++) { /* its length leaves the data where it is not aligned */
+    for (int way = 0; way < 2; way++) { /* the header's length leaves the data unaligned */
         assert_int_equal(reading[way](&store, path, &error), SL_OK);
         assert_int_equal(store.count, 2);
         const int32_t *a = sl_store_find(&store, "a")->array.data, *b = sl_store_find(&store, "b")->array.data;
@@ -280,9 +280,9 @@ static void test_store_refuses(void **state) {
     sl_store_free(&store);
 }
 
-/* ---- what is not ---- */
+/* ---- invalid files ---- */
 
-/* The file at PATH is refused with a line that begins with the path and contains REASON; the store stays as it was. */
+/* Expects a line that begins with PATH and contains REASON. The store stays unchanged. */
 static void expect_refusal(const char *reason) {
     struct sl_store store = {0};
     struct sl_error error = {0};
@@ -436,7 +436,7 @@ static size_t mutate(uint64_t *random, unsigned char *file, size_t bytes, size_t
             bytes -= run;
         }
     }
-    /* Half of the time the header's length is made to fit, so that what is behind it is reached. */
+    /* Half of the time, make the header's length fit, so that the code behind that check is reached. */
     if (next(random) % 2 && bytes > 8 + 28) {
         const uint64_t length = bytes - 8 - 28;
         for (int i = 0; i < 8; i++) file[i] = (unsigned char)(length >> 8 * i);
@@ -473,7 +473,7 @@ static void test_mutations(void **state) {
     assert_in_range(accepted, 50, 4000); /* a change of data or of a name is no fault */
 }
 
-/* ---- writing that fails ---- */
+/* ---- failing writes ---- */
 
 static void test_unwritable_names(void **state) {
     (void)state;
@@ -509,7 +509,7 @@ static void test_unwritable_path(void **state) {
     assert_non_null(strstr(error.message, "/missing/file: cannot be written: No such file"));
     assert_int_equal(sl_safetensors_write(&store, folder, &error), SL_BAD_INPUT);
     assert_non_null(strstr(error.message, "not a regular file"));
-    /* A link stays one, and what it names is replaced; a device is left alone. */
+    /* A link stays a link, and its target is replaced; a device is left unchanged. */
     char target[400], link[400];
     struct stat status;
     snprintf(target, sizeof target, "%s/target", folder);
@@ -523,7 +523,7 @@ static void test_unwritable_path(void **state) {
     unlink(target);
 }
 
-/* A disk that is full half-way: here, a limit on files' sizes. */
+/* A full disk: here, a limit on files' sizes. */
 static void test_disk_full(void **state) {
     (void)state;
     unsigned char file[512];

@@ -1,5 +1,5 @@
-/* test_store_parts.c - tensors that were cut into shards, and these into shares, come back from their parts; an index
- * that is not the one that was written, or whose parts are not, is refused with one line. */
+/* test_store_parts.c - tensors cut into shards, and shards into shares, are read back from their parts; a changed
+ * index, or one with changed parts, is refused with one line. */
 #include "tests/rigs/changes.h"
 #include "tests/rigs/folder.h"
 
@@ -26,13 +26,13 @@ static int remove_files(void **state) {
     return rmdir(folder);
 }
 
-/* ---- what is written ---- */
+/* ---- the written files ---- */
 
 static const struct {
     const char *spec;
     int dims;
     size_t shape[SL_MAX_DIMS];
-    int shares; /* in which each shard is cut: along data, where the spec does not name it */
+    int shares; /* into which each shard is cut: along data, if the spec does not name it */
 } tensors[TENSORS] = {
     {"", 0, {1}, 1},
     {"-,tensor", 2, {5, 12}, 2},
@@ -45,8 +45,8 @@ static const struct {
 
 static float value_of(int tensor, size_t element) { return (float)(1000 * tensor) + (float)element; }
 
-/* Adds to PART [PARTS] and WHOLE what each coordinate has of tensor NUMBER; axes that the spec does not name, but for
- * data where it is cut, repeat it. */
+/* Adds each coordinate's share of tensor NUMBER to PART [PARTS] and WHOLE. Along axes that the spec does not name,
+ * tensors are repeated, except along data if it is cut. */
 static void cut(int number, const struct sl_mesh *mesh, struct sl_store *part, struct sl_store *whole) {
     struct sl_spec spec;
     struct sl_error error;
@@ -58,7 +58,7 @@ static void cut(int number, const struct sl_mesh *mesh, struct sl_store *part, s
     struct sl_tensor *to = sl_store_declare(whole, name, SL_F32, dims, shape);
     for (int c = 0; c < PARTS; c++) {
         const int share = shares > 1 ? sl_mesh_index(mesh, c, 0) : 0;
-        bool first = true; /* along the axes that do not count */
+        bool first = true; /* along the axes that repeat the tensor */
         for (int a = 0; a < mesh->axes; a++) {
             const bool counts = strstr(tensors[number].spec, mesh->axis[a].name) || (a == 0 && shares > 1);
             if (!counts && sl_mesh_index(mesh, c, a)) first = false;
@@ -135,9 +135,9 @@ static void parts_come_back(void **state) {
     sl_store_free(&store);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
-/* Puts BYTES in place of the index, with the checksum that they then have. */
+/* Replaces the index by BYTES, with a correct checksum. */
 static void put_sealed(char *bytes) {
     char digits[SL_HASH_DIGITS + 1];
     const size_t size = strlen(bytes);
@@ -208,7 +208,7 @@ static void other_indices_are_refused(void **state) {
     free(text);
 }
 
-/* Each length but the whole one is a copy that was cut short; each byte is covered. */
+/* Every shorter length is a cut copy; every byte is covered by checksums. */
 static void damage_is_seen(void **state) {
     (void)state;
     write_all();

@@ -1,4 +1,4 @@
-/* test_token_directories.c - which files of a directory are read as text, in which order, and what gzip has packed. */
+/* test_token_directories.c - files of a directory that are read as text, their order, and gzip files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static int remove_data(void **state) {
 
 /* ---- files ---- */
 
-/* The path of NAME in the data, which lasts until the next call; the directories on the way are made. */
+/* Returns the path of NAME in the data, valid until the next call. Makes the directories on the way. */
 static const char *at(const char *name) {
     static char path[FOLDER + 400];
     snprintf(path, sizeof path, "%s/%s", data, name);
@@ -76,7 +76,7 @@ static size_t read_back(const char *name, unsigned char *bytes, size_t room) {
     return count;
 }
 
-/* COUNT letters that gzip cannot pack well. */
+/* Returns COUNT letters that gzip compresses badly. */
 static char *letters(size_t count) {
     char *text = malloc(count);
     uint32_t random = 1;
@@ -115,7 +115,7 @@ static void expect_refusal(const char *path, const char *reason) {
     assert_null(tokens.file);
 }
 
-/* ---- which files, and their order ---- */
+/* ---- files and their order ---- */
 
 static void test_order(void **state) {
     (void)state;
@@ -131,7 +131,7 @@ static void test_order(void **state) {
     assert_int_equal(counts.binary + counts.links + counts.hidden + counts.others + counts.packed, 0);
 }
 
-/* A name that is shorter than what shards' names end with. */
+/* A name shorter than the ending of shards' names. */
 static void test_short_names(void **state) {
     (void)state;
     char here[400];
@@ -276,7 +276,7 @@ static void test_damaged(void **state) {
     put("x.gz", changed, count + 4);
     expect_refusal(data, "something else comes after");
     memset(changed + count, 0, 1000);
-    put("x.gz", changed, count + 1000); /* a block that was filled up */
+    put("x.gz", changed, count + 1000); /* a padded block */
     struct sl_tokens tokens = expect_bytes(data, text, 60000);
     sl_tokens_close(&tokens);
     free(text);
@@ -292,7 +292,7 @@ static void test_damaged(void **state) {
     expect_refusal(at("rows"), "a safetensors file that gzip has packed: unpack it");
 }
 
-/* However little a file takes, no more than there is room for is taken for it. */
+/* A small file that unpacks to more than the limit is refused before that much memory is used. */
 static void test_room(void **state) {
     (void)state;
     enum { COUNT = 1 << 20 };

@@ -1,5 +1,5 @@
-/* test_tokens.c - the tokens of texts, shards and rows; the order of samples; what is malformed is refused with a
- * reason, never a crash. */
+/* test_tokens.c - the tokens of texts, shards and rows; the order of samples; malformed files are refused with a
+ * reason, without a crash. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,21 +43,21 @@ static int remove_directory(void **state) { return empty_directory(state) || rmd
 
 /* ---- files ---- */
 
-/* The path of NAME, which lasts until the next call. */
+/* Returns the path of NAME, valid until the next call. */
 static const char *at(const char *name) {
     snprintf(path, sizeof path, "%s/%.40s", directory, name);
     return path;
 }
 
 static void put(const char *name, const void *data, size_t bytes) {
-    unlink(at(name)); /* file systems flush a file that replaces another's contents, which takes milliseconds */
+    unlink(at(name)); /* overwriting a file makes file systems flush it, which takes milliseconds */
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, bytes, file), bytes);
     assert_int_equal(fclose(file), 0);
 }
 
-/* Token I of the streams that are made here; none is 0, which would make a text binary. */
+/* Returns token I of the streams made here. No token is 0, which would make a text binary. */
 static int token_of(int64_t i) {
     const int token = (int)((uint64_t)i * 2654435761u >> 7) & 0xff;
     return token ? token : 1;
@@ -117,7 +117,7 @@ static void fetch(const struct sl_tokens *tokens, bool evaluation, uint64_t seed
         fail_msg("%s", error.message);
 }
 
-/* NAME is refused with one line that begins with the path and contains REASON. */
+/* Expects NAME to be refused with one line that begins with the path and contains REASON. */
 static void expect_refusal(const char *name, double validation, int sequence, const char *reason) {
     struct sl_tokens tokens;
     struct sl_error error = {0};
@@ -131,7 +131,7 @@ static void expect_refusal(const char *name, double validation, int sequence, co
     sl_tokens_close(&tokens);
 }
 
-/* The whole stream is token_of(i) * FACTOR: it is read as one window that begins at each of several places. */
+/* Expects the stream token_of(i) * FACTOR, read as one window from each of several places. */
 static void expect_stream(const struct sl_tokens *tokens, int factor) {
     int32_t *inputs = malloc((size_t)tokens->count * 4), *labels = malloc((size_t)tokens->count * 4);
     const int sequence = (int)tokens->count - 1;
@@ -309,7 +309,7 @@ static void test_shuffle_is_fair(void **state) {
         }
 }
 
-/* Where in the stream a window of it begins; each window of the text is another one. */
+/* Returns the place of a window in the stream. All windows of the text differ. */
 static int64_t place_of(const int32_t *inputs, int sequence, int64_t count) {
     int64_t place = -1;
     for (int64_t p = 0; p + sequence <= count; p++) {
@@ -323,7 +323,7 @@ static int64_t place_of(const int32_t *inputs, int sequence, int64_t count) {
     return place;
 }
 
-/* An epoch takes windows that lie side by side in the training part, each once; the next one others. */
+/* An epoch takes adjacent windows of the training part, each once; the next epoch takes others. */
 static void test_epochs(void **state) {
     (void)state;
     enum { COUNT = 995, SEQUENCE = 16, TRAINING = 896, WINDOWS = (TRAINING - SEQUENCE) / SEQUENCE };
@@ -401,8 +401,8 @@ static void test_evaluation(void **state) {
     sl_tokens_close(&tokens);
 }
 
-/* Scores data that are whole: samples 0 to ROWS - 1, which hold each token of the stream but the first as a label
- * once, in order, and behind them nothing that would be scored. */
+/* Checks data without a split: samples 0 to ROWS - 1 have each token of the stream except the first as a label once, in
+ * order; later samples have no labels. */
 static void expect_whole(const struct sl_tokens *tokens, int sequence, int64_t rows, const int32_t *stream) {
     int32_t inputs[64], labels[64];
     assert_in_range(sequence, 1, 64);
@@ -420,8 +420,7 @@ static void expect_whole(const struct sl_tokens *tokens, int sequence, int64_t r
     assert_true(place + 1 >= tokens->count);
 }
 
-/* Windows that begin closer to each other than they are long: each token but the first is a label once, in the first
- * window that has it. */
+/* Windows with a stride shorter than their length: each token except the first is a label once, in its first window. */
 static void test_strides(void **state) {
     (void)state;
     int32_t inputs[16], labels[16];
@@ -518,7 +517,7 @@ static void test_whole(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void test_lengths(void **state) {
     (void)state;
@@ -615,7 +614,7 @@ static void test_bad_shards(void **state) {
     assert_non_null(strstr(error.message, "/x.bin is: the *.bin must be all shards or none"));
 }
 
-/* Tokens of 32 bits, of vocabularies that 16 do not hold. */
+/* 32-bit tokens, of vocabularies too large for 16 bits. */
 static void test_wide_shard(void **state) {
     (void)state;
     int32_t file[HEADER / 4 + 5] = {0}, inputs[4], labels[4];
@@ -659,7 +658,8 @@ static uint32_t next(uint64_t *random) {
     return (uint32_t)(*random >> 33);
 }
 
-/* Whatever is opened is read, and what is read is in the vocabulary; what is not is refused in one line. */
+/* Tries a file: if it can be opened, its tokens are in the vocabulary; otherwise it is refused with one line. Returns
+ * whether it was opened. */
 static bool try_file(const char *name, int sequence) {
     struct sl_tokens tokens;
     struct sl_error error = {0};
@@ -681,7 +681,7 @@ static bool try_file(const char *name, int sequence) {
     return status == SL_OK;
 }
 
-/* Changes up to four bytes, mostly where headers have theirs, and now and then the length; then the file is tried. */
+/* Changes up to four bytes, mostly in the header, and now and then the length; then tries the file. */
 static int try_mutations(const unsigned char *file, size_t bytes, size_t telling, int sequence, int rounds) {
     static unsigned char changed[4096];
     static const unsigned char values[] = {0, 1, 2, 0x7f, 0x80, 0xff, '{', '"', '0'};
@@ -701,7 +701,7 @@ static int try_mutations(const unsigned char *file, size_t bytes, size_t telling
     return accepted;
 }
 
-/* What no file stands behind; samples that nobody has; a number that is no format's. */
+/* An empty struct sl_tokens; samples that do not exist; an invalid format number. */
 static void test_nothing(void **state) {
     (void)state;
     const struct sl_tokens nothing = {0};

@@ -1,4 +1,4 @@
-/* test_weights.c - the tensors of GGUF files and of folders: their types, and what is refused. */
+/* test_weights.c - the tensors of GGUF files and of folders: their types, and refusals. */
 #include "tests/rigs/folder.h"
 #include "tests/rigs/gguf_file.h"
 #include "tests/rigs/numbers.h"
@@ -26,7 +26,7 @@ static int open_file(struct sl_weights *weights, struct sl_error *error) {
 enum { ROWS = 2, COLUMNS = 64, COUNT = ROWS * COLUMNS, BLOCKS = COUNT / 32 };
 enum { F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q8_0 = 8, IQ2_XXS = 16, BF16 = 30 };
 
-/* Element I, which every type has exactly: q is -8 to 7 or 0 to 15. */
+/* Element I, exact in every type: q is -8 to 7 or 0 to 15. */
 static int quant(size_t i) { return (int)(i * 7 % 16); }
 static float scale(size_t i) { return ldexpf(1.0f, (int)(i / 32) - 2); }
 static float expected(uint32_t type, size_t i) {
@@ -83,8 +83,8 @@ static void every_type_is_read(void **state) {
     }
 }
 
-/* Blocks of random bytes, and what gguf's dequantize makes of them (quantized.py): the same to the bit, from anywhere
- * to anywhere. */
+/* Blocks of random bytes, against the results of gguf's dequantize (quantized.py): the same to the bit, for any range
+ * of elements. */
 static void quantized_blocks_are_those_of_gguf(void **state) {
     (void)state;
     struct sl_weights weights;
@@ -119,14 +119,14 @@ static void halves_are_those_of_the_compiler(void **state) {
         if (isnan(value)) continue;
         assert_int_equal(sl_f16_of_float(value), bits);
     }
-    assert_int_equal(sl_f16_of_float(65520.0f), 0x7c00);        /* halfway to the next, which there is not */
+    assert_int_equal(sl_f16_of_float(65520.0f), 0x7c00);        /* halfway to the next number, which does not exist */
     assert_int_equal(sl_f16_of_float(1.0f + 0x1p-11f), 0x3c00); /* ties go to even */
     assert_int_equal(sl_f16_of_float(1.0f + 3 * 0x1p-11f), 0x3c02);
     assert_int_equal(sl_f16_of_float(0x1p-25f), 0);
     assert_int_equal(sl_f16_of_float(-0x1.8p-24f), 0x8002);
 }
 
-/* Of each block of 32 the largest is 127 steps, which are rounded to F16; an element is within half of one. */
+/* The largest number of each block of 32 is 127 steps, which are rounded to F16; an element is within half a step. */
 static void what_is_written_is_read(void **state) {
     (void)state;
     static const struct {
@@ -158,7 +158,7 @@ static void what_is_written_is_read(void **state) {
     free(values);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void refuses(const char *text) {
     struct sl_weights weights;
@@ -168,7 +168,7 @@ static void refuses(const char *text) {
     sl_weights_close(&weights);
 }
 
-/* The file can be opened, as nobody may need the tensor. */
+/* Expects reading to be refused. The file can be opened, because a model may not need the tensor. */
 static void refuses_to_read(const char *name, const char *text) {
     struct sl_weights weights;
     struct sl_error error = {0};

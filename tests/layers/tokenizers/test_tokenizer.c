@@ -1,4 +1,4 @@
-/* test_tokenizer.c - tokens are those that the reference libraries made (reference.py), and text comes back. */
+/* test_tokenizer.c - tokens equal the reference libraries' (reference.py), and decoding gives the text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -100,7 +100,7 @@ static void expect_round_trip(struct sl_encoder *encoder, const struct sl_tokeni
     sl_token_list_free(&list);
 }
 
-/* Of a tokenizer that normalizes to NFC, only what is normal comes back: ASCII is. */
+/* Makes the text ASCII: with NFC only normalized text is decoded unchanged, and ASCII is normalized. */
 static void make_ascii(char *text, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) text[i] &= 0x7f;
 }
@@ -142,7 +142,7 @@ static void test_round_trips(void **state) {
     }
 }
 
-/* What is remembered of words changes nothing: with a fresh encoder a text has the same tokens. */
+/* The encoder's cache of words changes nothing: a new encoder gives a text the same tokens. */
 static void test_memory(void **state) {
     (void)state;
     char text[400];

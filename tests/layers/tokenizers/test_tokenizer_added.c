@@ -1,5 +1,5 @@
-/* test_tokenizer_added.c - tokens that are found in a text as they are written, special or not, and spaces before the
- * text between them: the tokens are those that tokenizers 0.23.3 makes (reference.py, added.jsonl). */
+/* test_tokenizer_added.c - tokens found literally in a text, special or not, and spaces before the text between them:
+ * equal to the tokens of tokenizers 0.23.3 (reference.py, added.jsonl). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,8 +44,8 @@ static void expect_tokens(struct sl_encoder *encoder, const json_t *text, int ho
     if (!same) fail_msg("\"%s\" has other tokens, how %d", bytes, how);
 }
 
-/* Whether decoding gives TEXT back: Metaspace puts no second space before a text that begins with one, and what NFC
- * changes comes back normal. */
+/* Returns whether decoding gives TEXT: Metaspace adds no second space before a text that begins with one, and NFC
+ * changes text that is not normalized. */
 static bool comes_back(const json_t *row, const char *text) {
     const json_t *fields = json_object_get(row, "fields");
     const bool metaspace = json_is_object(json_object_get(fields, "pre_tokenizer"));
@@ -105,7 +105,7 @@ static void as_the_reference(void **state) {
     assert_int_equal(rows, 10);
 }
 
-/* What is published says of each token whether it is special, as the file did. */
+/* A published file has the original's special flag of each token. */
 static void published_flags(void **state) {
     (void)state;
     char line[1 << 16], path[FOLDER + 30];
@@ -149,7 +149,7 @@ static void behind_a_token(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void refuses(const char *base, json_t *fields, const char *line) {
     char path[300];

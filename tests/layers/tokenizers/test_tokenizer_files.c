@@ -1,5 +1,5 @@
-/* test_tokenizer_files.c - files of tokenizers, each wrong in one way: it is refused, and the line says why; and what
- * such files may leave out. */
+/* test_tokenizer_files.c - files of tokenizers, each with one fault: it is refused with a line that names the fault;
+ * and optional parts of such files. */
 #include "tests/rigs/changes.h"
 #include "tests/rigs/one_file.h"
 #include "tests/rigs/gguf_file.h"
@@ -10,7 +10,7 @@
 
 static char beside[FOLDER + 40];
 
-/* Opens FILE by the pattern ARG, NULL: none; and closes what it is. */
+/* Opens the file NAME with the pattern ARG (NULL: none), and closes the tokenizer. */
 static int try(const char *name, void *arg, struct sl_error *error) {
     struct sl_tokenizer *tokenizer;
     const int status = sl_tokenizer_open(&tokenizer, name, arg, error);
@@ -63,7 +63,7 @@ static const struct change texts[] = {
 };
 
 static const struct change divisions[] = {
-    /* of qwen2.json, whose pattern is known */
+    /* of qwen2.json, with a known pattern */
     {"\"use_regex\": false", "\"use_regex\": true", "by the pre_tokenizer's pattern"},
     {"\"type\": \"ByteLevel\"", "\"type\": \"Digits\", \"individual_digits\": true", "by the pre_tokenizer's pattern"},
     {"\"pretokenizers\": [", "\"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": true},",
@@ -72,7 +72,7 @@ static const struct change divisions[] = {
 };
 
 static const struct change pieces[] = {
-    /* of pieces.json, which has no pre_tokenizer */
+    /* of pieces.json, without a pre_tokenizer */
     {"\"pre_tokenizer\": null", "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"split\": false}", NULL},
     {"\"pre_tokenizer\": null",
      "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"split\": false, \"prepend_scheme\": \"first\"}", NULL},
@@ -100,7 +100,7 @@ static void json_files(void **state) {
     free(gpt);
 }
 
-/* "unk_token" of words is a token, which nothing but a byte without a token needs. */
+/* "unk_token" of words must be a token; only a byte without a token needs it. */
 static void unknown_tokens(void **state) {
     (void)state;
     char *gpt = text_of("gpt2.json");
@@ -116,7 +116,7 @@ static void unknown_tokens(void **state) {
     free(gpt);
 }
 
-/* Which tokens begin and end a text: names, objects with names, none; and a file that is no JSON, or empty. */
+/* Tokens that begin and end a text: names, objects with names, none; and a file that is no JSON, or empty. */
 static void configs(void **state) {
     (void)state;
     static const struct {
@@ -212,7 +212,7 @@ static void gguf_pieces(void **state) {
     assert_int_equal(sl_tokenizer_open(&tokenizer, path, NULL, NULL), SL_OK);
     assert_int_equal(sl_token_end(tokenizer), -1);
     sl_tokenizer_close(tokenizer);
-    /* numbers that no token has */
+    /* numbers without a token */
     put_head(0, 7);
     put_pieces(some, kinds, SOME, 256 + SOME, -1);
     put_integer("tokenizer.ggml.bos_token_id", 9999);
@@ -268,7 +268,7 @@ static void gguf_words_are_refused(void **state) {
     expect_grown("tokenizer.ggml.pre is \"a pattern whose name is longer\"");
 }
 
-/* A pattern that is named takes the place of the file's. */
+/* A named pattern replaces the file's. */
 static void gguf_words_by_named_patterns(void **state) {
     (void)state;
     static const char *const patterns[] = {"gpt2", "qwen2", "llama3"};
@@ -279,7 +279,7 @@ static void gguf_words_by_named_patterns(void **state) {
     }
 }
 
-/* "gpt2" with one token, whose lists are wrong. */
+/* Writes "gpt2" with one token and faulty lists. */
 static void put_words(uint64_t values) {
     put_head(0, values);
     put_string("tokenizer.ggml.model", "gpt2");
@@ -315,9 +315,9 @@ static void gguf_lists_are_refused(void **state) {
     put_array("tokenizer.ggml.merges", SL_GGUF_STRING, 1);
     put_text("aa");
     expect_grown("merge 0 has no blank between two tokens");
-    assert_int_equal(open_grown("gpt2", &error), SL_BAD_INPUT); /* the pattern is named; the rest is as it was */
+    assert_int_equal(open_grown("gpt2", &error), SL_BAD_INPUT); /* with a named pattern; the rest is unchanged */
     assert_non_null(strstr(error.message, "merge 0 has no blank"));
-    /* more tokens than there may be: empty texts, which are zeros, which a file need not have on the disk */
+    /* too many tokens: empty texts, which are zeros, so the file can be sparse */
     put_words(3);
     put_array("tokenizer.ggml.tokens", SL_GGUF_STRING, ((uint64_t)1 << 22) + 1);
     write_file(path, file.bytes, file.count);
@@ -375,8 +375,8 @@ static void put_model(const char *trainer, size_t trained, const char *normalize
 }
 #define PUT_MODEL(trainer, normalizer) put_model(trainer, sizeof(trainer) - 1, normalizer, sizeof(normalizer) - 1)
 
-/* Fields: 3 the type (2: BPE), 35 tokens for bytes, 41 and 42 what begins and ends a text; 2 a map, 3 a prefix, 4
- * spaces that are removed, 5 spaces that are escaped. */
+/* Fields: 3 the type (2: BPE), 35 tokens for bytes, 41 and 42 the tokens that begin and end a text; 2 a map, 3 a
+ * prefix, 4 removed spaces, 5 escaped spaces. */
 #define BPE "\x18\x02"
 #define BYTES "\x98\x02\x01"
 #define KEEPS "\x20\x00"

@@ -109,7 +109,7 @@ static void check_shard(const struct sl_kernels *kernels, size_t padding, size_t
     free_storage(&storage);
 }
 
-/* In float 1 - 0.999^1 has lost enough for the first update to be off by more than what is allowed here. */
+/* In float, 1 - 0.999^1 loses so many digits that the first update is off by more than the tolerance. */
 static void can_correct_in_double(void **state) {
     (void)state;
     const size_t size = 1;
@@ -183,11 +183,11 @@ static void adds_up_members_gradients(void **state) {
     for (int m = 0; m < MEMBERS; m++) release_array(member[m]);
 }
 
-/* ---- values that other cores read ---- */
+/* ---- values read by other cores ---- */
 
 enum { MOST = 700, GUARD = 32 };
 
-/* Where in a line values begin, and how many there are, must not matter. */
+/* The first value's place in a cache line, and the number of values, do not matter. */
 static void shared_values_have_the_same_bits(void **state) {
     (void)state;
     struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false, NULL};
@@ -275,7 +275,7 @@ static uint64_t key_times_word(uint32_t key, float number) {
     return (uint64_t)key * word;
 }
 
-/* Of what was read and what was made; the bits of the pass are those without. */
+/* Hashes of inputs and results; the pass has the same bits as without hashes. */
 static void a_pass_hashes_what_it_reads_and_makes(void **state) {
     (void)state;
     struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false, NULL};

@@ -1,4 +1,4 @@
-/* test_batch_gradient.c - the gradient of the batch's inputs: that of central differences, on any mesh and schedule. */
+/* test_batch_gradient.c - the gradient of the batch's inputs equals central differences, on any mesh and schedule. */
 #include <math.h>
 
 #include "tests/rigs/run_on.h"

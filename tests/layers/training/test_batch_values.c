@@ -1,5 +1,5 @@
-/* test_batch_values.c - labels, tokens and places that a batch cannot have end in a line that names the row, the value
- * and what is allowed, before anything is read by them. */
+/* test_batch_values.c - invalid labels, tokens and places of a batch end in a line with the row, the value and the
+ * allowed range, before they are used as an index. */
 #include "tests/rigs/run_on.h"
 
 #include "layers/modules/modules.h"

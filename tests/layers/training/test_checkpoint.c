@@ -1,6 +1,5 @@
-/* test_checkpoint.c - what one mesh has saved another one loads, bit by bit; a run that was resumed is the run that was
- * not interrupted; what is no checkpoint of this run is refused, and changes nothing; a killed run leaves whole files.
- */
+/* test_checkpoint.c - checkpoints of one mesh are loaded by another, bit by bit; a resumed run equals an uninterrupted
+ * one; other files are refused and change nothing; a killed run leaves complete files. */
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -16,7 +15,7 @@ enum { STEPS = 4 };
 
 extern char **environ;
 
-/* Only coordinate 0's process looks there; others have a directory of their own. In memory, where syncing is short. */
+/* Only coordinate 0's process uses it; others have a directory of their own. In memory, so that syncing is short. */
 static char directory[FOLDER], path[300], other[300];
 
 static int make_directory(void **state) {
@@ -31,13 +30,13 @@ static int remove_directory(void **state) {
     (void)state;
     unlink(path);
     unlink(other);
-    return rmdir(directory); /* fails where a temporary file was left behind */
+    return rmdir(directory); /* fails if a temporary file remains */
 }
 
 static const struct sl_setting settings[] = {{"model", "small"}, {"layers", "4"}, {NULL, ""}};
 
 static int put(const char *name, const struct file *file) {
-    unlink(name); /* file systems flush a file that replaces another's contents, which takes milliseconds */
+    unlink(name); /* overwriting a file makes file systems flush it, which takes milliseconds */
     FILE *stream = fopen(name, "wb");
     if (!stream) return SL_FAILED;
     const size_t written = fwrite(file->data, 1, file->bytes, stream);
@@ -62,7 +61,7 @@ static int pass(struct worker *worker) {
         SL_TRY(sl_checkpoint_load(self, trainer, self->coordinate == 0 ? passage->from : NULL, settings, &about));
     else
         SL_TRY(train_steps(worker, 0, passage->steps));
-    /* Every coordinate knows where the run is. */
+    /* Every coordinate has the run's position. */
     if (about.samples != 77 || about.seed != UINT64_MAX || sl_trainer_steps(trainer) != passage->steps)
         return sl_fail(self, SL_CHECK_FAILED, "step %lld, samples %lld", (long long)sl_trainer_steps(trainer),
                        (long long)about.samples);
@@ -89,7 +88,7 @@ static struct job job_on(const struct layout *layout, int (*program)(struct work
     struct job job = saved_job(layout->mesh);
     job.model.fsdp = layout->fsdp;
     job.model.vocabulary_parallel = layout->parallel;
-    job.model.vocabulary = 31; /* which divides over no tensor axis */
+    job.model.vocabulary = 31; /* no tensor axis divides it */
     job.loops = layout->loops;
     job.shared_out = layout->zero;
     job.program = program;
@@ -130,7 +129,7 @@ static void every_mesh_loads_what_another_saved(void **state) {
     }
 }
 
-/* A table that is longer than what travels at once. */
+/* A table longer than a single message. */
 static int pass_long(struct worker *worker) {
     const struct passage *passage = worker->job->user;
     struct sl_checkpoint about;
@@ -158,7 +157,7 @@ static void long_tensors_travel_in_pieces(void **state) {
     }
 }
 
-/* Moments come from where they should: after a step on another mesh they are nearly the same, and not zero. */
+/* Moments are loaded into their places: after a step on another mesh they are nearly the same, and not zero. */
 static void meshes_save_nearly_the_same_moments(void **state) {
     (void)state;
     travel(&alone, &(struct passage){.to = path, .steps = 1});
@@ -241,7 +240,7 @@ static void sgd_saves_its_momentum(void **state) {
     free_job(&job);
 }
 
-/* A trainer that only goes forward need not have one. */
+/* A trainer that only goes forward may have no optimizer. */
 static void no_optimizer_saves_values_alone(void **state) {
     (void)state;
     struct job job = job_on(&alone, pass, &(struct passage){.to = path});
@@ -294,9 +293,9 @@ static void a_resumed_run_is_the_same_run(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
-/* A change of a file, and what is said of it. */
+/* A change of a file, and the error message. */
 struct change {
     void (*change)(struct sl_store *store);
     const char *reason;
@@ -518,8 +517,8 @@ static int resume_and_save_forever(struct worker *worker) {
     return save_forever(worker);
 }
 
-/* A program that saves as often as it can, killed again and again at any moment, each time goes on with what it had
- * saved last, or the one before where it was killed in between. */
+/* A program that saves as often as it can is killed again and again at any moment. It always resumes from its last
+ * checkpoint, or from the one before if it was killed during a save. */
 static void a_killed_run_can_be_resumed(void **state) {
     (void)state;
     if (!shares_memory()) return;
@@ -590,11 +589,11 @@ static void directories_keep_the_latest(void **state) {
     touch(30, ".backup");
     expect_latest("step-100000000.safetensors");
     assert_int_equal(sl_checkpoint_last_step(directory), 100000000);
-    /* One that has been cut short elsewhere does not count. */
+    /* A truncated checkpoint does not count. */
     assert_int_equal(sl_checkpoint_name(directory, 100000000, name, &error), SL_OK);
     assert_int_equal(truncate(name, 3), 0);
     expect_latest("step-99999999.safetensors");
-    /* Files of later steps stay; of the earlier ones, one. */
+    /* Files of later steps stay; one earlier file stays. */
     assert_int_equal(sl_checkpoint_prune(directory, 100, 2, -1, &error), SL_OK);
     expect_there(5, "", false);
     expect_there(20, "", true);

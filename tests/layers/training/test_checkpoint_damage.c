@@ -1,5 +1,6 @@
-/* test_checkpoint_damage.c - a checkpoint that is damaged anywhere is refused on all coordinates and changes nothing;
- * one of the first version, without checksums, is taken; what is not finite is not saved; links lead nowhere. */
+/* test_checkpoint_damage.c - a checkpoint with damage anywhere is refused on all coordinates and changes nothing; files
+ * of the first version, without checksums, are accepted; values that are not finite are not saved; links are not
+ * followed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,7 +21,7 @@ static int make_directory(void **state) {
 static int remove_directory(void **state) {
     (void)state;
     if (sl_checkpoint_prune(directory, INT64_MAX, 1, -1, NULL)) return -1;
-    return rmdir(directory); /* fails where a temporary file was left behind */
+    return rmdir(directory); /* fails if a temporary file remains */
 }
 
 static const struct sl_setting settings[] = {{"model", "small"}, {NULL, ""}};
@@ -157,7 +158,7 @@ static void cut_files_are_refused(void **state) {
     if (!shares_memory()) return;
     run("data=1", save_two, NULL);
     run("data=2", load_cut, NULL);
-    /* A directory's latest that is whole; the line says why not the one after it. */
+    /* The directory's latest complete file; the line gives the reason for skipping the later one. */
     char found[SL_MAX_PATH];
     struct sl_error skipped, error;
     assert_int_equal(sl_checkpoint_latest(directory, found, &skipped, &error), SL_OK);
@@ -168,7 +169,7 @@ static void cut_files_are_refused(void **state) {
     assert_int_equal(sl_checkpoint_latest(directory, found, &skipped, &error), SL_OK);
     assert_string_equal(found, at(2));
     assert_int_equal(skipped.status, SL_OK);
-    /* One that is whole but damaged stays the latest: nobody should go on from another one unknowingly. */
+    /* A damaged file of full length stays the latest: a run must not silently resume from another. */
     flip(at(2), 30, 1);
     assert_int_equal(sl_checkpoint_latest(directory, found, &skipped, &error), SL_OK);
     assert_string_equal(found, at(2));
@@ -256,7 +257,7 @@ static void saving(void **state) {
     struct sl_error error = {0};
     assert_int_equal(sl_checkpoint_prune("/nowhere", 1, 1, -1, &error), SL_FAILED);
     assert_int_equal(error.status, SL_FAILED);
-    /* A link under a checkpoint's name is replaced: what it leads to stays as it is. */
+    /* A link with a checkpoint's name is replaced; its target stays unchanged. */
     char outside[300];
     struct stat status;
     snprintf(outside, sizeof outside, "%s/outside", directory);
@@ -290,7 +291,7 @@ static void paths(void **state) {
     assert_int_equal(sl_sync_parent("/"), 0);
 }
 
-/* Paths that are too long, and that would be with the suffix of a file that is being written. */
+/* Paths that are too long, or become so with the suffix of a file in the making. */
 static void long_paths(void **state) {
     (void)state;
     char name[SL_MAX_PATH + 10];

@@ -1,5 +1,5 @@
-/* test_checkpoint_directory.c - a directory with checkpoints in one file and in parts: which one is the latest, what
- * counts, and what goes first when older ones go. */
+/* test_checkpoint_directory.c - a directory with checkpoints in one file and in parts: the latest, the ones that count,
+ * and the order of removal of old ones. */
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -86,7 +86,7 @@ static const char *names(void) {
     return text;
 }
 
-/* LINE (NULL: none) is in what was passed over. */
+/* Expects NAME as the latest, and LINE (NULL: none) in the reason for skipped ones. */
 static void expect_latest(const char *name, const char *line) {
     char found[SL_MAX_PATH];
     struct sl_error skipped = {0}, error = {0};
@@ -168,7 +168,7 @@ static void parts_without_an_index_do_not_count(void **state) {
     remove_all();
 }
 
-/* As a copy that was cut short leaves it: it is passed over, with a line. Damage is not. */
+/* As after a cut copy: it is skipped, with a line. Damaged parts are not skipped. */
 static void a_missing_part_is_passed_over(void **state) {
     (void)state;
     put_parts(20);
@@ -190,7 +190,7 @@ static void a_missing_part_is_passed_over(void **state) {
     remove_all();
 }
 
-/* A step that was saved again, in one file: that is in force, before the index has gone and after it. */
+/* A step saved again, in one file: the file counts, before its index is removed and after. */
 static void a_file_is_before_an_index(void **state) {
     char path[SL_MAX_PATH];
     (void)state;
@@ -203,7 +203,7 @@ static void a_file_is_before_an_index(void **state) {
     remove_all();
 }
 
-/* Where the index cannot be removed, all its parts stay. */
+/* If the index cannot be removed, all its parts stay. */
 static void the_index_goes_first(void **state) {
     struct sl_error error = {0};
     (void)state;

@@ -1,5 +1,5 @@
-/* test_diagnosis.c - what a run says that cannot go on: where the first result is that is not finite, and what those
- * were at who wait. */
+/* test_diagnosis.c - reports of failed runs: the place of the first result that is not finite, and the current work of
+ * waiting coordinates. */
 #include "layers/modules/modules.h"
 #include "spmd/device/device.h"
 #include "tests/rigs/trainer_rig.h"
@@ -15,13 +15,13 @@ static struct job small(void) {
                         .clip = 1};
 }
 
-/* ---- what is not finite ---- */
+/* ---- results that are not finite ---- */
 
-/* What a test does to the values of a parameter before the step. */
+/* A change of a parameter's values before the step. */
 struct fault {
     const char *parameter; /* NULL: nothing */
     float value;
-    bool whole;     /* all of its values, or the sixth alone */
+    bool whole;     /* all of its values, or only the sixth */
     int coordinate; /* -1: all */
 };
 
@@ -37,7 +37,7 @@ static void spoil(struct sl_spmd *self, const struct fault *fault, struct sl_par
         if (parameters->range[r].count) sl_parameters_round(parameters, sl_kernels_select(), r);
 }
 
-/* A copy of all values that lie in host memory; NULL elsewhere. */
+/* Returns a copy of all values, if they are in host memory; otherwise NULL. */
 static float *copy_values(const struct sl_parameters *parameters) {
     size_t count = 1;
     for (int r = 0; r < parameters->ranges; r++) count += parameters->range[r].count;
@@ -50,7 +50,7 @@ static float *copy_values(const struct sl_parameters *parameters) {
     return copy;
 }
 
-static _Atomic int moved; /* coordinates whose values are others after a step that has failed */
+static _Atomic int moved; /* coordinates with changed values after a failed step */
 
 static int train_spoilt(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
     struct sl_parameters *parameters = sl_trainer_parameters(trainer);
@@ -103,7 +103,7 @@ static void a_value_is_named(void **state) {
                       "at coordinate 3 (data=1, model=1): element 5 is inf");
 }
 
-/* Finite values whose products are not, in the second block of the first stage. */
+/* Finite values with an overflowing product, in the second block of the first stage. */
 static void the_module_whose_result_overflows_is_named(void **state) {
     (void)state;
     const struct fault fault = {"blocks.1.output_dense.kernel", 3e38f, true, -1};
@@ -124,7 +124,7 @@ static void the_module_whose_result_overflows_is_named(void **state) {
     }
 }
 
-/* Hands on what it is given; the gradient of the third microbatch is no number. */
+/* Copies its input; the gradient of the third microbatch is NaN. */
 static int hand_on(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     sl_device.copy(y, x, (size_t)context->rows * (size_t)module->in * sizeof *y);
     return SL_OK;
@@ -204,7 +204,7 @@ static void who_waits_says_what_it_was_at(void **state) {
     EXPECT_VERDICT(((struct test_run){.mesh = job.mesh, .waits = &waits, .arg = &job}), leave_early, SL_FAILED,
                    " waits for coordinate 3 in ", " of stage ", ", microbatch ", ", action ", ", step 1)");
     free_job(&job);
-    if (!waits.coordinates) return; /* it is another process that knows */
+    if (!waits.coordinates) return; /* another process knows the waits */
     assert_int_equal(waits.coordinates, 4);
     int waiting = 0;
     for (int i = 0; i < 3; i++) {
@@ -218,7 +218,7 @@ static void who_waits_says_what_it_was_at(void **state) {
     assert_int_equal(waits.coordinate[3].steps, 1);
 }
 
-/* Adds up x over data, which the module of that name at data=1 never does. */
+/* Adds up x over data. At data=1 the module of that name does not. */
 static int add_up(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_spmd *self = context->self;
     struct sl_group data;

@@ -1,5 +1,5 @@
-/* test_exact.c - sums over leaves follow one tree, whoever has the leaves; sums of squares, and of counts, have the
- * same bits however the numbers are divided. */
+/* test_exact.c - sums over leaves follow one tree, for any distribution of the leaves; sums of squares, and of counts,
+ * have the same bits for any division of the numbers. */
 #include <math.h>
 
 #include "tests/rigs/run_on.h"
@@ -15,7 +15,7 @@ enum { SUMS = 100000, MOST_LEAVES = 64, COUNT = 64, ROWS = 4, MOST = 16, NUMBERS
 
 static float leaf_value(int leaf, int i) { return (i % 2 ? -1.0f : 1.0f) / (float)(1 + (i * 7 + leaf * 13) % 101); }
 
-/* The definition: the sum of the largest power of two of COUNT leaves below all of them, and that of the others. */
+/* By definition: the sum of the first leaves, the largest power of two below COUNT, plus the sum of the others. */
 static float tree(int first, int count, int i) {
     int left = 1;
     if (count == 1) return leaf_value(first, i);
@@ -23,7 +23,7 @@ static float tree(int first, int count, int i) {
     return tree(first, left, i) + tree(first + left, count - left, i);
 }
 
-/* What a coordinate with COUNT leaves from FIRST on leaves in its two ranges. */
+/* Computes a coordinate's sums in its two ranges, for COUNT leaves from FIRST on. */
 static void sum_leaves(int first, int count, float *sum) {
     struct sl_range range[2] = {{.count = COUNT / 4}, {.count = COUNT - COUNT / 4}};
     const struct sl_parameters parameters = {.loops = 1, .ranges = 2, .range = range};
@@ -149,8 +149,8 @@ static void others_do_not_fit(void **state) {
 
 enum { PART_ROWS = 3, PART_COLUMNS = 5, KERNEL = PART_ROWS * PART_COLUMNS, EXPERTS = 20, RANGE = 48 };
 
-/* Of a kernel whose columns are sharded, and of experts: this member leaves leaf number rank of the kernel, and all
- * leaves of its experts. Both sums follow the tree. */
+/* A kernel with sharded columns, and experts: this member has leaf number rank of the kernel, and all leaves of its
+ * experts. Both sums follow the tree. */
 static int sum_parts(struct sl_spmd *self, void *arg) {
     struct sl_group data;
     SL_TRY(sl_group_axes(self, "data", &data));
@@ -187,7 +187,7 @@ static void parts_follow_the_tree(void **state) {
     for (int i = 0; i < 4; i++) expect_ok(meshes[i], sum_parts, NULL);
 }
 
-/* What a module sums over data at once can have one leaf on each coordinate alone; parts wait. */
+/* A module that sums over data at once may have only one leaf per coordinate; parts wait. */
 static int check_sharded(struct sl_spmd *self, void *arg) {
     struct sl_parameter list[] = {{.name = "kernel", .range = 1, .parts = *(const enum sl_parts *)arg}};
     struct sl_range range[2] = {{0}};
@@ -260,7 +260,7 @@ static void norms_do_not_follow_the_mesh(void **state) {
     assert_true(several[0] == one[0]);
 }
 
-/* The bits of the largest of X [COUNT], whose squares are added up. */
+/* Adds up the squares of X [COUNT]. Returns the bits of its largest number. */
 static int32_t square_all(const float *x, size_t count, struct sl_squares *squares) {
     const struct sl_kernels *kernels = sl_kernels_select();
     struct sl_sums *sums = sl_device.take(sl_sums_bytes());

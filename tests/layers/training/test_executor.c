@@ -1,4 +1,4 @@
-/* test_executor.c - one executor runs every table: each that is proven gives the bits of a model without a pipeline. */
+/* test_executor.c - one executor runs every table: each proven table gives the bits of a model without a pipeline. */
 #include <string.h>
 
 #include "spmd/schedule/registry.h"
@@ -43,7 +43,7 @@ static bool has_runs(const struct sl_schedule_kind *kind, int ranks, int loops, 
     return fused;
 }
 
-/* JOB, with each length of runs that its schedule has; returns how many there are. */
+/* Runs JOB with each length of runs that its schedule allows. Returns how many there are. */
 static int expect_same_fused(const struct job *single, const struct job *job, const struct sl_schedule_kind *kind,
                              int ranks) {
     int runs = 0;
@@ -59,7 +59,7 @@ static int expect_same_fused(const struct job *single, const struct job *job, co
     return runs;
 }
 
-/* Of all runs one in so many: one in NCCL of those by NCCL, which makes communicators for each. */
+/* Returns N, to run one in N cases: NCCL for the engine nccl, which makes communicators for each run. */
 static int one_in(int nccl) { return !strcmp(test_engine, "nccl") ? nccl : test_is_small ? 3 : 1; }
 
 /* Nine layers: most of the stage counts do not divide them. */
@@ -123,14 +123,14 @@ static unsigned next_random(unsigned *random) {
     return *random >> 16;
 }
 
-/* What the making of a random table knows of each stage: how many microbatches have been through. */
+/* A stage's progress in a random table: microbatches done so far. */
 struct progress {
     int forwards, backwards, weights;
-    bool split;   /* input and weight gradients apart */
+    bool split;   /* separate input and weight gradients */
     bool descend; /* the microbatches of a run */
 };
 
-/* The actions that STAGE could do next; returns how many of the three. */
+/* Finds the actions that STAGE could do next. Returns how many of the three. */
 static int ready(const struct progress *progress, int stage, int stages, int microbatches,
                  enum sl_action_kind kind[3]) {
     const struct progress *p = &progress[stage];
@@ -143,7 +143,7 @@ static int ready(const struct progress *progress, int stage, int stages, int mic
     return count;
 }
 
-/* COUNT microbatches from FIRST on, of which the last comes first if they DESCEND. */
+/* Appends COUNT microbatches from FIRST on, the last one first if they DESCEND. */
 static void append_run(struct sl_schedule *table, enum sl_action_kind kind, int stage, int first, int count,
                        bool descend) {
     for (int i = 0; i < count; i++) {
@@ -152,8 +152,8 @@ static void append_run(struct sl_schedule *table, enum sl_action_kind kind, int 
     }
 }
 
-/* Stages wherever they fall, and any order that respects what needs what; microbatches ascend in each stage, but within
- * runs of RUN in some. */
+/* Makes a table with random places of stages, in a random order that respects dependencies. Microbatches ascend in each
+ * stage; in some stages they descend within runs of RUN. */
 static void random_table(struct sl_schedule *table, int ranks, int loops, int microbatches, int run, unsigned *random) {
     struct sl_error error;
     const int stages = ranks * loops;
@@ -196,7 +196,7 @@ static void take_given(const struct job *job, struct sl_schedule *table) {
     *given = (struct sl_schedule){0};
 }
 
-/* Lowers and runs TABLE, which is used up, if it is proven. */
+/* Lowers TABLE and, if it is proven, runs it. Frees TABLE. */
 static bool run_if_proven(struct sl_schedule *table, const struct job *single) {
     struct sl_error refused;
     int slots;

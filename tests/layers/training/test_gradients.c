@@ -1,5 +1,5 @@
-/* test_gradients.c - the scale of gradients, which AdamW hides: the exported ones are those of the mean loss over all
- * rows, and the optimizer gets the same. */
+/* test_gradients.c - the scale of gradients, which does not show with AdamW: exported gradients are of the mean loss
+ * over all rows, and the optimizer gets the same. */
 #include <math.h>
 
 #include "tests/rigs/trainer_rig.h"
@@ -107,8 +107,8 @@ static void gradients_are_the_slope_of_the_loss(void **state) {
     }
 }
 
-/* Where epsilon is as large as 1, the first update is about proportional to the gradient, so that its scale shows:
- * m = g, v = g^2 after their corrections. */
+/* With epsilon as large as 1, the first update is about proportional to the gradient, so its scale shows: m = g, v =
+ * g^2 after their corrections. */
 static void the_optimizer_gets_the_exported_gradients(void **state) {
     (void)state;
     const struct sl_optimizer_options still = sl_adamw_defaults(0);

@@ -1,5 +1,5 @@
-/* test_journal.c - journals: the run's bits stay, hashes are those of whole arrays in every layout, what was killed can
- * be read and gone on with, damage is refused, and a step allocates nothing. */
+/* test_journal.c - journals: the run's bits are unchanged, hashes equal those of whole arrays in every layout, a killed
+ * run's journal can be read and continued, damage is refused, and a step allocates nothing. */
 #include "tests/rigs/allocations.h"
 #include "tests/rigs/folder.h"
 #include "tests/rigs/transformer_job.h"
@@ -8,7 +8,7 @@
 
 struct request {
     char folder[FOLDER];
-    int every, first, end; /* steps that are taken */
+    int every, first, end; /* steps to take */
     bool resumes;
     long allocated; /* by all coordinates, from the second step on */
 };
@@ -79,8 +79,7 @@ static void read_step(struct sl_journal_file *file, int64_t step) {
     }
 }
 
-/* Of the tensor called NAME: the hashes of all coordinates that stand for a part, added up; FILES are where they have
- * that step. */
+/* Returns the sum of all coordinates' hashes of parts of the tensor NAME. FILES are at that step. */
 static uint64_t total_of(const struct sl_journal_file *files, int coordinates, enum sl_journal_kind kind,
                          const char *name) {
     uint64_t total = 0;
@@ -133,7 +132,7 @@ static void hashes_are_those_of_whole_arrays(void **state) {
         int loops, zero, accumulate;
         bool fsdp, bf16;
         float clip;
-        bool sgd; /* which makes no hash itself */
+        bool sgd; /* it makes no hash itself */
     } cases[] = {
         {"data=1,pipe=1,tensor=1", "gpipe", 1, 1, 0, false, false, 0, false},
         {"data=2,pipe=2,tensor=2", "1f1b", 1, 1, 0, false, false, 0, false},
@@ -232,7 +231,7 @@ static void a_device_makes_the_hosts_hashes(void **state) {
     sl_hashes_close(hashes);
 }
 
-/* A job of 2 x 2 coordinates, which records steps [FIRST, END). */
+/* Runs a job of 2 x 2 coordinates and records steps [FIRST, END). */
 static int record_steps(struct request *request, int first, int last, bool resumes, struct sl_error *error) {
     struct job job = small_job("data=2,pipe=2,tensor=1");
     job.program = record;
@@ -285,7 +284,7 @@ static void some_steps_are_left_out(void **state) {
     end(&request);
 }
 
-/* What is beyond the steps of a run that goes on is cut; values stand for those that were left. */
+/* A resumed run cuts records beyond its steps; values replace the cut ones. */
 static void a_run_goes_on(void **state) {
     (void)state;
     struct request request;
@@ -320,7 +319,7 @@ static void a_run_goes_on(void **state) {
     end(&request);
 }
 
-/* ---- files that are not whole ---- */
+/* ---- incomplete files ---- */
 
 static char *read_all(const char *path, size_t *size) {
     FILE *file = fopen(path, "rb");
@@ -357,7 +356,7 @@ static int steps_of(const char *path) {
     return status ? -1 : steps;
 }
 
-/* What two steps leave in COORDINATE's file PATH: SIZE bytes, HEAD of them its head. Freed by the caller. */
+/* Returns COORDINATE's file PATH after two steps: SIZE bytes, with a head of HEAD bytes. The caller frees it. */
 static char *record_two(struct request *request, int coordinate, char path[SL_MAX_PATH], size_t *size, size_t *head) {
     struct sl_error error = {0};
     begin(request, 2);

@@ -1,4 +1,4 @@
-/* test_journal_file.c - files of journals: heads that are wrong in one way, and records in a wrong order. */
+/* test_journal_file.c - files of journals: heads with one fault each, and records in a wrong order. */
 #include "tests/rigs/changes.h"
 #include "tests/rigs/one_file.h"
 

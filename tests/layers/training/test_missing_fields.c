@@ -1,6 +1,5 @@
-/* test_missing_fields.c - what a program of a user's own forgets ends in a line that names it and the coordinate:
- * fields of the trainer's, the pipeline's and the optimizer's options, of the model, of a module's type and of the
- * batch. */
+/* test_missing_fields.c - omissions of a user's program end in a line that names them and the coordinate: fields of the
+ * trainer's, the pipeline's and the optimizer's options, of the model, of a module's type and of the batch. */
 #include <math.h>
 
 #include "tests/rigs/run_on.h"
@@ -88,7 +87,7 @@ static const struct sl_module_type scales_twice = {.name = "scales",
                                                    .backward_input = square_back,
                                                    .backward_weight = read_gradient};
 
-/* A module around another one, which forgets to keep what its child keeps. */
+/* A module around another, which does not request its child's saved arrays. */
 static int plan_around(struct sl_module *module, struct sl_plan *plan) {
     return sl_module_plan(module->child[0], plan);
 }
@@ -117,7 +116,7 @@ static const struct sl_module_type wraps_input = {.name = "wraps",
                                                   .backward_input = around_back,
                                                   .backward_weight = around_weight};
 
-/* ---- a run that is complete but for one thing ---- */
+/* ---- a run with one omission ---- */
 
 struct trial {
     struct sl_schedule schedule;
@@ -128,8 +127,8 @@ struct trial {
     const char *name;                        /* the last stage's; NULL: the usual one */
     struct sl_batch batch;
     bool bare;      /* a pipeline without a trainer */
-    bool evaluates; /* in place of a step */
-    bool hurries;   /* leaves out what comes between planning and the next call */
+    bool evaluates; /* instead of a step */
+    bool hurries;   /* leaves out the calls between planning and the next call */
     bool forgets_layout, forgets_memory, forgets_weight;
 };
 
@@ -199,7 +198,7 @@ struct mistake {
     bool bare;
 };
 
-/* The fault is that of coordinate 1, which has the last stage, and of nobody else. */
+/* Only coordinate 1, with the last stage, has the fault. */
 static int program(struct sl_spmd *self, void *arg) {
     const struct mistake *mistake = arg;
     const bool last = sl_axis_index(self, "model") == 1;
@@ -419,7 +418,7 @@ static void a_module_may_have_no_name(void **state) {
     sl_module_free(module);
 }
 
-/* ---- what batches lack ---- */
+/* ---- missing parts of batches ---- */
 
 struct reader {
     unsigned reads;

@@ -1,5 +1,4 @@
-/* test_offload.c - what is offloaded keeps its bits, under every schedule; what is held is what was planned, and less.
- */
+/* test_offload.c - offloaded arrays keep their bits, under every schedule; memory in use is as planned, and smaller. */
 #include "tests/rigs/trainer_rig.h"
 
 enum { MOST_COORDINATES = 64 }; /* of its meshes */

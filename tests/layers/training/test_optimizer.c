@@ -1,4 +1,4 @@
-/* test_optimizer.c - the table of optimizers, what is refused, and an optimizer of a user's own: Lion. */
+/* test_optimizer.c - the table of optimizers, refusals, and an optimizer of a user's own: Lion. */
 #include <stdio.h>
 
 #include "tests/rigs/folder.h"
@@ -111,7 +111,8 @@ struct passage {
     bool resumes;
 };
 
-/* Half of the steps, a checkpoint, and the other half; or that half alone, from the checkpoint on. */
+/* Takes half of the steps, saves, and takes the other half; or resumes from the checkpoint and takes only the second
+ * half. */
 static int save_or_resume(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
     const struct passage *passage = job->user;
     struct sl_checkpoint about = {.seed = 3};

@@ -1,5 +1,5 @@
-/* test_overlap.c - a loop's gradients are on their way while other loops compute, and a slow network is hidden as the
- * simulator says. Every message and every sum is delayed by so much that computing takes no time beside it. */
+/* test_overlap.c - a loop's gradients are sent while other loops compute, and a slow network is hidden as in the
+ * simulation. Every message and every sum has a delay, so long that computation takes no time beside it. */
 #include <math.h>
 #include <string.h>
 
@@ -78,7 +78,7 @@ static const struct sl_trace_event *find(const struct sl_trace *trace, const cha
     return found;
 }
 
-/* A sum over data begins when its loop's weight gradients are done, and before those of the loops below. */
+/* A sum over data begins after its loop's weight gradients, and before those of the loops below. */
 static void reductions_run_beside_other_loops(void **state) {
     (void)state;
     struct record record;
@@ -98,7 +98,7 @@ static void reductions_run_beside_other_loops(void **state) {
     free_job(&job);
 }
 
-/* What the simulator says of a step; the metrics' sum comes after it. */
+/* Returns the simulated time of a step. The metrics' sum comes after it. */
 static double step_of(const struct job *job, const struct sl_costs *costs) {
     struct sl_simulation simulation;
     struct sl_error error;
@@ -116,14 +116,14 @@ static double simulated(const struct job *job, bool overlap) {
     return step_of(job, &costs);
 }
 
-/* Computing takes no time here, so the steps differ by delays alone. Where something else keeps the cores a step is
- * late, by about as much whatever the delays: one of several attempts has to come within half a delay for each
- * reduction, and the next one has delays beside which that lateness is small. None may be early. */
+/* Computation takes no time here, so steps differ by delays only. If other programs use the cores, a step is late by
+ * about the same time for any delay: one of several attempts has to come within half a delay for each reduction, and
+ * the next attempt has delays that are long compared with that lateness. No step may be early. */
 enum { ATTEMPTS = 5 };
 
 static double allowed(void) { return 0.5 * delay * LOOPS; }
 
-/* After a step that was so LATE: the next attempt's would allow half as much again. */
+/* Lengthens the delay after a step that was LATE, so that the next attempt would allow half as much again. */
 static void lengthen_delay(double late) { delay = fmin(longest, fmax(delay, 1.5 * late / (0.5 * LOOPS))); }
 
 static void delays_are_hidden_as_simulated(void **state) {
@@ -153,8 +153,9 @@ enum { STAGES = 2 * LOOPS };
 static const struct sl_classifier over_data = {
     .inputs = INPUTS, .hidden = HIDDEN, .expansion = 2, .classes = CLASSES, .fsdp = true};
 
-/* A step in which a loop's kernels are gathered in UNSHARD. Gradients of kernels are scattered while a rank waits for
- * other ranks; only the last of the first stage, with which a step ends, are waited for. */
+/* Returns the simulated time of a step that gathers a loop's kernels in UNSHARD. Gradients of kernels are scattered
+ * while a rank waits for other ranks; only the last scatters of the first stage, at the end of a step, are waited
+ * for. */
 static double simulated_shards(const struct job *job, double unshard) {
     struct sl_stage_costs stage[STAGES];
     for (int s = 0; s < STAGES; s++)
@@ -178,7 +179,7 @@ static void expect_gathers_ahead(const struct sl_trace *trace) {
     }
 }
 
-/* All but the first gather of a step take no time, and every bit is what it is where each use gathers. */
+/* Only the first gather of a step takes time, and every bit is the same as with a gather before each use. */
 static void gathers_vanish_behind_other_loops(void **state) {
     (void)state;
     struct record record;

@@ -1,6 +1,6 @@
-/* test_precision.c - training with products of bf16, and with what is kept and handed over in bf16: the same bits in
- * every layout, values rounded whenever they have changed, gradients that differ from those of floats by what rounding
- * explains. And where a module rounds itself what its sequence keeps, the bits of passes that do nothing else. */
+/* test_precision.c - training with bf16 products, and with bf16 saved activations and messages: the same bits in every
+ * layout, values rounded after each change, gradients that differ from float gradients by rounding. And modules that
+ * round their sequence's saved arrays themselves give the bits of separate passes. */
 #include <math.h>
 
 #include "tests/rigs/rounding.h"
@@ -84,7 +84,7 @@ static int take_no_steps(struct sl_spmd *self, struct job *job, struct sl_traine
     return SL_OK;
 }
 
-/* Values that were handed over give the bits of those that were made, at the start and after the last step. */
+/* Loaded values give the bits of initialized ones, at the start and after the last step. */
 static void check_handing_over(const struct layout *layout, int data, bool zero) {
     char mesh[64];
     struct job untouched = make_job(layout, data, mesh), trained = untouched, again = untouched, evaluated = untouched;
@@ -113,13 +113,13 @@ static void values_that_are_handed_over_give_the_same_bits(void **state) {
         for (int i = 0; i < LAYOUTS; i++) check_handing_over(&layouts[i], data, data != 3);
 }
 
-/* ---- beside floats ---- */
+/* ---- against floats ---- */
 
 /* For rounding_error: an operand's relative error is up to 2^-8, and 2^-8 / sqrt(3) in the mean of squares; a product's
- * is below 2^-8, as errors of its two operands, and of its terms, are independent. So are those of products in a row.
- * Where the storage alone is bf16, a product has one rounded operand, the kernel: a third of a rounding. */
+ * is below 2^-8, because errors of its two operands, and of its terms, are independent. So are errors of products in a
+ * row. With only the storage in bf16, a product has one rounded operand, the kernel: a third of a rounding. */
 
-/* As many roundings as with ROUNDINGS products on the way forward. */
+/* Allows as many roundings as ROUNDINGS products in forward have. */
 static void expect_rounding_alone(enum sl_dtype precision, enum sl_dtype storage, double roundings) {
     char mesh[64];
     struct job rounded = make_job(&layouts[3], 2, mesh), floats = rounded;
@@ -151,12 +151,12 @@ static void gradients_differ_by_rounding_alone(void **state) {
     expect_rounding_alone(SL_BF16, SL_BF16, PRODUCTS + BETWEEN_MODULES);
 }
 
-/* ---- a module that rounds itself ---- */
+/* ---- a module with its own rounding ---- */
 
-/* Of gelu between products. */
+/* Variants of gelu between products. */
 struct between {
-    bool apart;      /* it is a sequence of its own, around which the passes round */
-    bool dense;      /* the products read rows as floats */
+    bool apart;      /* a sequence of its own, with rounding passes around it */
+    bool dense;      /* the products read float rows */
     bool recomputes; /* gelu runs again before backward */
 };
 

@@ -1,5 +1,5 @@
-/* test_regression.c - the mean squared error at the end of a model: against the formula on a linear model, over
- * schedules, meshes, passes and precisions; and losses that are not finite. */
+/* test_regression.c - the mean squared error as a model's loss: against the formula on a linear model, over schedules,
+ * meshes, passes and precisions; and losses that are not finite. */
 #include <math.h>
 
 #include "tests/rigs/numbers.h"
@@ -107,7 +107,7 @@ static void every_layout_has_the_same_bits(void **state) {
     free_job(&alone);
 }
 
-/* ---- a loop of one's own, in the order of calls that pipeline.h has ---- */
+/* ---- a user's own loop, in pipeline.h's order of calls ---- */
 
 static int take_own_steps(struct sl_spmd *self, struct job *job, struct sl_pipeline *pipeline,
                           struct sl_parameters *parameters, struct sl_group *data) {
@@ -194,9 +194,9 @@ static void rounded_operands_are_near(void **state) {
     free_job(&rounded);
 }
 
-/* ---- what is not finite ---- */
+/* ---- results that are not finite ---- */
 
-static _Atomic int stopped; /* coordinates whose step has said so */
+static _Atomic int stopped; /* coordinates with a failed step */
 
 static int train_until_nan(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
     const int status = train_steps(self, job, trainer, 0, job->steps);
@@ -215,7 +215,7 @@ static void expect_stop(struct job *job, const char *text) {
 }
 
 static int train_on(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
-    if (self->coordinate == 0) job->inputs[5] = NAN; /* it reads that row, and nobody else does */
+    if (self->coordinate == 0) job->inputs[5] = NAN; /* only coordinate 0 reads that row */
     return train_steps(self, job, trainer, 0, job->steps);
 }
 
@@ -253,7 +253,7 @@ static void a_norm_that_is_not_finite_ends_the_run(void **state) {
     job.build = on.build = unclipped.build = build_exploding;
     job.clip = on.clip = 1;
     expect_stop(&job, "the norm of the gradients of step 0 is not finite");
-    if (sl_device.shares_memory) /* nobody computes a norm */
+    if (sl_device.shares_memory) /* no norm is computed */
         expect_stop(&unclipped, "the gradients of step 0 are not finite");
     on.ignore_nan = true;
     run_job(&on);

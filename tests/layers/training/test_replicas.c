@@ -1,4 +1,4 @@
-/* test_replicas.c - replicas stay equal through training; one changed bit is found, and the line says where. */
+/* test_replicas.c - replicas stay equal through training; one changed bit is found, and the line names its place. */
 #include "tests/rigs/transformer_job.h"
 
 #include "layers/training/replicas.h"
@@ -97,7 +97,7 @@ static void a_changed_bit_is_found(void **state) {
         int coordinate;
         bool fsdp, parallel;
         int vocabulary;
-        const char *message, *apart; /* apart: of processes, where it differs, as each has a copy */
+        const char *message, *apart; /* apart: message of processes, if different, because each has a copy */
     } cases[] = {
         /* along data */
         {"data=2,pipe=2,tensor=2", "blocks.0.layers.0.mlp.up.kernel", 5, false, false, 40,
@@ -109,16 +109,16 @@ static void a_changed_bit_is_found(void **state) {
         /* along tensor alone, as data shards other kernels, not biases */
         {"tensor=2,data=1,pipe=2", "blocks.0.layers.1.mlp.down.bias", 2, true, false, 40,
          "coordinates 0 (tensor=0, data=0, pipe=0) and 2 (tensor=1, data=0, pipe=0)", NULL},
-        /* along both: the first two that differ */
+        /* along both: the first two different ones */
         {"data=2,pipe=1,tensor=2", "blocks.0.layers.1.mla.out.bias", 0, true, true, 40,
          "coordinates 0 (data=0, pipe=0, tensor=0) and 1 (data=0, pipe=0, tensor=1)",
          "coordinate 0 (data=0, pipe=0, tensor=0) has other bits than the 3 others"},
-        /* tied, and longer than what is looked at at once */
+        /* tied, and longer than one comparison */
         {"data=1,pipe=2", "embedding", 1, false, false, 10000,
          "parameter embedding: coordinates 0 (data=0, pipe=0) and 1 (data=0, pipe=1)", NULL},
         {"pipe=4,data=1,tensor=2", "embedding", 7, false, true, 40,
          "parameter embedding: coordinates 1 (pipe=0, data=0, tensor=1) and 7 (pipe=3, data=0, tensor=1)", NULL},
-        /* of more than two: the one that differs from the others */
+        /* of more than two: the different one */
         {"data=4,pipe=1,tensor=1", "norm.gamma", 2, false, false, 40,
          "parameter norm.gamma: coordinate 2 (data=2, pipe=0, tensor=0) has other bits than the 3 others", NULL},
     };
@@ -135,8 +135,8 @@ static void a_changed_bit_is_found(void **state) {
     }
 }
 
-/* Where data shares the optimizer's state out, its members hold the values together if they are threads: there is no
- * copy that could drift. Processes have one each. */
+/* If data shards the optimizer's state, threads share one copy of the values, which cannot drift. Processes have one
+ * copy each. */
 static void values_held_together_stay_equal(void **state) {
     (void)state;
     struct fault fault = {.name = "norm.gamma", .coordinate = 2};
@@ -147,7 +147,7 @@ static void values_held_together_stay_equal(void **state) {
         fail_msg("status %d: %s", status, error.message);
 }
 
-/* State that several hold, whether data shares it out or not. */
+/* State with several copies, sharded over data or not. */
 static void a_changed_moment_is_found(void **state) {
     (void)state;
     static const struct {
@@ -172,7 +172,7 @@ static void a_changed_moment_is_found(void **state) {
     }
 }
 
-/* Shares that nobody else holds. */
+/* Shards without a copy. */
 static void shared_out_moments_may_differ(void **state) {
     (void)state;
     struct fault fault = {.name = "norm.gamma", .moment = true, .coordinate = 1};
@@ -180,7 +180,7 @@ static void shared_out_moments_may_differ(void **state) {
     if (check("data=2", 40, true, false, false, &fault, &error)) fail_msg("%s", error.message);
 }
 
-/* What nobody else holds is nobody's to compare. */
+/* Shards without a copy are not compared. */
 static void what_is_sharded_may_differ(void **state) {
     (void)state;
     struct fault fault = {.name = "blocks.0.layers.0.mlp.up.kernel", .coordinate = 1};

@@ -5,7 +5,7 @@
 
 /* ---- PyTorch ---- */
 
-/* A sum of terms that cancel is off by rounding of the terms. */
+/* A sum of terms that cancel is off by rounding errors of the terms. */
 static void expect_floats(const char *what, const json_t *step, const char *key, size_t count, const float *got) {
     float *want = floats(count);
     read_floats(step, key, count, want);
@@ -90,7 +90,7 @@ static struct job train_for(int steps, const char *mesh, const struct sl_optimiz
     return job;
 }
 
-/* Takes a step in double from the values and the gradients that JOB left; M is the momentum so far. */
+/* Takes a step in double from JOB's values and gradients; M is the momentum so far. */
 static void step_in_double(const struct sl_optimizer_options *o, double decay, double p, double g, double *m,
                            double *value) {
     g += decay * p;
@@ -102,7 +102,7 @@ static bool decays(const struct sl_optimizer_options *options, const char *name)
     return sl_rule_decays(options->decays, name);
 }
 
-/* Each step's gradients are those that a run of so many steps leaves. */
+/* Each step's gradients are those of a run that ends with that step. */
 static void expect_steps(const struct sl_optimizer_options *options) {
     struct job job[MAX_STEPS];
     for (int steps = 0; steps < MAX_STEPS; steps++)
@@ -160,7 +160,7 @@ static void sharing_the_state_out_changes_no_bits(void **state) {
     }
 }
 
-/* ---- what decays ---- */
+/* ---- weight decay ---- */
 
 static const struct sl_decay_rule no_vectors[] = {
     {"*.bias", false}, {"*norm.scale", false}, {"*", true}, {NULL, false}};
@@ -178,7 +178,7 @@ static void a_rule_leaves_biases_and_norms_out(void **state) {
         const struct sl_tensor *tensor = &all.values.tensor[t];
         const size_t bytes = sl_array_elements(&tensor->array) * sizeof(float);
         const bool equal = !memcmp(tensor->array.data, same_tensor(&ruled.values, tensor), bytes);
-        /* Biases begin with zeros, which do not decay. */
+        /* Biases begin with zeros, which decay does not change. */
         if (equal != (decays(&(struct sl_optimizer_options){.decays = no_vectors}, tensor->name) ||
                       strstr(tensor->name, "bias")))
             fail_msg("%s: weight decay is not as the rules say", tensor->name);

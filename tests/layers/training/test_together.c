@@ -1,5 +1,5 @@
-/* test_together.c - replicas of one process that hold their values together, and read each other's gradients, compute
- * what replicas with copies of their own compute: those of an engine that delays what it moves. */
+/* test_together.c - replicas of one process that share their values and read each other's gradients give the results of
+ * replicas with copies of their own, which an engine with delays has. */
 #include <unistd.h>
 
 #include "tests/rigs/trainer_rig.h"
@@ -8,7 +8,7 @@ enum { STEPS = MAX_STEPS };
 
 static bool are_together(void) { return shares_memory() && sl_device.shares_memory; }
 
-/* Whether the values are where they are said to be. */
+/* Checks that the values are in common memory if they should be. */
 static int expect_place(struct sl_spmd *self, const struct job *job, struct sl_trainer *trainer) {
     const struct sl_parameters *parameters = sl_trainer_parameters(trainer);
     const bool together = are_together() && job->zero && job->delay == 0 && sl_axis_size(self, "data") > 1;
@@ -84,7 +84,7 @@ static void so_are_those_of_bf16_operands(void **state) {
     }
 }
 
-/* Sums that are needed before the first is used; several passes; optimizers that do and do not add for themselves. */
+/* Sums needed before the first is used; several passes; optimizers with and without sums of their own. */
 static void so_are_those_of_all_updates(void **state) {
     (void)state;
     struct sl_optimizer_options plain = sl_sgd_defaults(0.05f), momentum = plain;
@@ -101,7 +101,7 @@ static void so_are_those_of_all_updates(void **state) {
     }
 }
 
-/* Values that are brought from outside are written once, and seen by all. */
+/* Loaded values are written once, and all coordinates see them. */
 static void given_values_reach_all(void **state) {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -117,7 +117,7 @@ static void given_values_reach_all(void **state) {
     }
 }
 
-/* A coordinate that gives up frees what is its own, while the others still compute with values that it has written. */
+/* A coordinate that gives up frees its own memory, while the others still compute with values that it has written. */
 static int give_up(struct sl_spmd *self, struct job *job, struct sl_trainer *trainer) {
     SL_TRY(train_steps(self, job, trainer, 0, 1));
     if (self->coordinate == *(const int *)job->user) return sl_fail(self, SL_CHECK_FAILED, "it gave up");

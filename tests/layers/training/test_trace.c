@@ -12,10 +12,10 @@ enum { COORDINATES = 4, PIECES = 200 };
 
 struct record {
     struct sl_trace_event event[PIECES];
-    double computed; /* CPU seconds of all pieces, and what is between them */
+    double computed; /* CPU seconds of all pieces, and between them */
 };
 
-/* It leaves the clocks alone: a thread that asks for them may lose its core there. */
+/* Computes without reading clocks: a thread that reads them may lose its core there. */
 static void compute(void) {
     volatile double sum = 0;
     for (int i = 0; i < 150000; i++) sum = sum + i;

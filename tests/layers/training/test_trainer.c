@@ -1,5 +1,5 @@
-/* test_trainer.c - training on a mesh: the same bits under every schedule and stage count, whatever is sharded or
- * overlapped; nothing is allocated after the first step; a coordinate that fails ends the run. */
+/* test_trainer.c - training on a mesh: the same bits under every schedule and stage count, with any sharding and
+ * overlap; no allocation after the first step; a failed coordinate ends the run. */
 #include <limits.h>
 #include <math.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ static void check_and_free(const struct job *expected, struct job *job) {
     free_job(job);
 }
 
-/* With dropout, whose masks go by global position. */
+/* With dropout, which depends on the global position. */
 static void schedules_and_stage_counts_give_the_same_bits(void **state) {
     (void)state;
     static const struct {
@@ -67,7 +67,7 @@ static void sharding_and_overlap_give_the_same_bits(void **state) {
         for (int i = 0; i < 4; i++) {
             char mesh[64];
             snprintf(mesh, sizeof mesh, "data=%d,model=2", data);
-            /* Twelve layers: more loops than reductions that are under way at once. */
+            /* Twelve layers: more loops than concurrent reductions. */
             struct job job = {.mesh = mesh,
                               .schedule = "looped-bfs",
                               .loops = 6,
@@ -132,11 +132,11 @@ static void data_sizes_agree(void **state) {
     }
 }
 
-/* ---- models other than the classifier: stages that are one layer each, and do not say so ---- */
+/* ---- models other than the classifier: stages of one layer each, without their own report of that ---- */
 
 enum { STAGE_PARTS = 4 };
 
-/* Stages of two dense layers with a dropout in between; LAST, where given, follows them. */
+/* Returns a stage of two dense layers with a dropout in between; LAST, if not NULL, follows them. */
 static struct sl_module *build_stage(const struct job *job, int stage, int stages, struct sl_module *last) {
     char name[32];
     snprintf(name, sizeof name, "stages.%d", stage);
@@ -146,7 +146,7 @@ static struct sl_module *build_stage(const struct job *job, int stage, int stage
     return sl_sequential(name, last ? STAGE_PARTS : STAGE_PARTS - 1, part);
 }
 
-/* FOLLOWER(job, self, loop, columns), where given, is what the stages end with. */
+/* FOLLOWER(job, self, loop, columns), if not NULL, returns the last module of a stage. */
 static int build_stages(struct job *job, struct sl_spmd *self, struct sl_model *model,
                         struct sl_module *(*follower)(struct job *, const struct sl_spmd *, int, int)) {
     const int rank = sl_axis_index(self, "model"), ranks = sl_axis_size(self, "model"), stages = ranks * job->loops;
@@ -193,10 +193,10 @@ static void dropouts_outside_layers_give_the_same_bits(void **state) {
     free_job(&first);
 }
 
-/* ---- a coordinate that fails ---- */
+/* ---- a failing coordinate ---- */
 
-/* COORDINATE fails with STATUS in the weight gradients of LOOP, in its second step. Those who sum gradients with it are
- * late: they still have to read what it gave to sums before it failed. */
+/* COORDINATE fails with STATUS in the weight gradients of LOOP, in its second step. Coordinates that sum gradients with
+ * it are late: they still have to read its inputs of earlier sums. */
 struct fault {
     int coordinate, loop, status, steps;
 };
@@ -365,7 +365,7 @@ static void expect_nothing_after_the_first_step(enum sl_dtype precision) {
                       .user = &counts};
     long before = allocations;
     void *aligned = sl_memory_take(1);
-    assert_true(allocations > before); /* the count does count, also what lies on cache lines */
+    assert_true(allocations > before); /* the count includes allocations on cache lines */
     sl_memory_give(aligned);
     before = allocations;
     run_job(&job);
@@ -383,7 +383,7 @@ static void nothing_is_allocated_after_the_first_step(void **state) {
     expect_nothing_after_the_first_step(SL_BF16);
 }
 
-/* The fewest microbatches that have 256 rows together; else all. */
+/* The fewest microbatches with 256 rows together; else all. */
 static void groups_follow_from_shapes(void **state) {
     const int shapes[][3] = {{4, 256, 1}, {4, 1024, 1}, {4, 255, 2}, {4, 64, 4}, {4, 16, 4},
                              {6, 86, 3},  {6, 64, 6},   {7, 128, 7}, {1, 1, 1},  {4096, INT_MAX, 1}};

@@ -1,5 +1,5 @@
-/* test_zero.c - gradients that are shared out as soon as they are summed: the same in less memory, with the same bits
- * where a layer's is summed once. */
+/* test_zero.c - gradients that are sharded as soon as they are summed: the same in less memory, with the same bits if a
+ * layer's gradient is summed once. */
 #include "layers/training/exchange.h"
 #include "tests/rigs/numbers.h"
 #include "tests/rigs/trainer_rig.h"
@@ -8,7 +8,7 @@ enum { MOST_COORDINATES = 64 }; /* of its meshes */
 
 enum { STEPS = 3 };
 
-/* Bytes of gradients that a coordinate has planned, and that it holds. */
+/* A coordinate's bytes of gradients, planned and in use. */
 struct bytes {
     uint64_t planned, held;
 };
@@ -85,8 +85,8 @@ static void numbers_stay_under_every_schedule(void **state) {
     static const struct {
         const char *schedule;
         int loops;
-        bool shares; /* where all microbatches of a loop have their W before those of another */
-        bool parts;  /* where each microbatch has its W before the next one's, */
+        bool shares; /* all microbatches of a loop have their W before those of another loop */
+        bool parts;  /* each microbatch has its W before the next one's */
     } of[] = {{"looped-bfs", 4, true, true}, {"looped-dfs", 4, true, true},     {"interleaved-1f1b", 4, false, true},
               {"gpipe", 1, false, false},    {"1f1b", 1, false, false},         {"zbv", 2, false, true},
               {"dualpipev", 2, false, true}, {"interleaved-zb", 4, false, true}};
@@ -100,8 +100,9 @@ static void numbers_stay_under_every_schedule(void **state) {
             }
 }
 
-/* Of one loop, too, as each layer's gradient is gone before that of the next one is computed: where all microbatches
- * have their W after one action, in one group or in several, and where groups have theirs one after another. */
+/* One room for all layers' gradients, also within one loop, because each layer's gradient is released before the next
+ * one is computed: if all microbatches have their W after one action, in one group or in several, and if groups have
+ * theirs one after another. */
 static void layers_share_one_room(void **state) {
     (void)state;
     static const struct {
@@ -148,7 +149,7 @@ static void so_they_do_without_overlap_and_with_delays(void **state) {
     }
 }
 
-/* The norm needs all sums; passes and bf16 operands; an optimizer that adds up for itself. */
+/* A norm, which needs all sums; passes and bf16 operands; an optimizer that adds up by itself. */
 static void so_they_do_for_all_updates(void **state) {
     (void)state;
     struct sl_optimizer_options momentum = sl_sgd_defaults(0.05f);
@@ -161,7 +162,7 @@ static void so_they_do_for_all_updates(void **state) {
         if (i == 3) job.optimizer = &momentum;
         compare(job, i != 1, false);
     }
-    for (int i = 0; i < 3; i++) { /* and so where layers have several sums */
+    for (int i = 0; i < 3; i++) { /* also if layers have several sums */
         struct job job = new_job("data=3,model=1", "1f1b", 1, 8);
         job.group = 1;
         if (i == 0) job.clip = 0.05f;
@@ -171,7 +172,7 @@ static void so_they_do_for_all_updates(void **state) {
     }
 }
 
-/* One coordinate has nobody to share with. */
+/* One coordinate has no other to share with. */
 static void alone_there_is_nothing_to_share(void **state) {
     (void)state;
     compare(new_job("data=1,model=2", "looped-bfs", 4, 8), false, false);
