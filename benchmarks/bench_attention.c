@@ -116,7 +116,7 @@ static int measure(const struct task *task, const struct sl_gemm *gemm, double *
     return SL_OK;
 }
 
-/* Of all of the pass's products, each by the faster backend. */
+/* Measures all of the pass's products, each by the faster backend. */
 static int measure_products(const struct task *task, double *seconds) {
     *seconds = 0;
     for (int kind = 0; kind < KINDS && task->pass->product[kind].count; kind++) {

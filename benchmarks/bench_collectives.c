@@ -244,7 +244,8 @@ struct rounds {
     double us[ROUNDS], cold_us[ROUNDS], stream[ROUNDS], cold_stream[ROUNDS], loops_us[ROUNDS];
 };
 
-/* Of the first member; the others do nothing. Bytes a second of one pass, and of many. */
+/* Measures the stream at the first member; the others do nothing. COLD and WARM: bytes a second of one pass, and of
+ * many. */
 static int measure_stream(struct worker *w, struct sl_stream *stream, double *cold, double *warm) {
     const double seconds = stream->seconds;
     if (w->group.rank != 0) return SL_OK;

@@ -95,7 +95,7 @@ static int take_step(void *arg, struct sl_rig_step *step) {
     return sl_rig_train(worker->trainer, &batch, step);
 }
 
-/* Its time is a decoded token's. */
+/* Generates. The step's time is a decoded token's. */
 static int generate(void *arg, struct sl_rig_step *step) {
     struct worker *worker = arg;
     struct sl_generated generated = {.tokens = worker->generated};
@@ -197,8 +197,8 @@ static int prepare(struct sl_rig *rig, struct sl_error *error) {
     return SL_OK;
 }
 
-/* A decoded token reads each parameter once for all sequences, from wherever the caches keep them, and multiplies it
- * with each one's row. */
+/* Returns the floor of a decoded token: it reads each parameter once for all sequences, from any cache that holds it,
+ * and multiplies it by each sequence's row. */
 static double decode_floor_ms(const struct sl_rig *rig, struct sl_floor_rates rates) {
     const struct run *run = rig->run;
     const double flops = 2 * rig->floor.parameters * run->batch;

@@ -79,7 +79,7 @@ static int set_precision(struct sl_rig *rig, struct sl_error *error) {
     return rig->gemm ? SL_OK : error->status;
 }
 
-/* As the drivers do. */
+/* Chooses runs of microbatches, as the drivers do. */
 static int fuse(struct sl_rig *rig, struct sl_error *error) {
     const bool shares = !strcmp(rig->engine, "local") && !strcmp(sl_device.name, "cpu");
     const struct sl_fusing fusing = {
@@ -124,7 +124,7 @@ int sl_rig_main(struct sl_rig *rig, int argc, char **argv) {
     int status = read_options(rig, argc, argv, &answered);
     if (status || answered) return status;
     status = run_mesh(rig, &engine, &error);
-    if (status == SL_OK && sl_speaks(&engine)) /* of several processes the first one has measured */
+    if (status == SL_OK && sl_speaks(&engine)) /* the first of several processes has measured */
         rig->print(rig);
     if (status && (!engine.table || sl_reports(&engine))) fprintf(stderr, "%s: %s\n", rig->name, error.message);
     sl_floor_close(&rig->floor);

@@ -34,7 +34,7 @@ struct sl_rig_step {
 struct sl_rig {
     /* Set by the benchmark. */
     const char *name, *usage;
-    const struct sl_rig_option *options; /* besides the rig's own */
+    const struct sl_rig_option *options; /* in addition to the rig's own */
     void *run;                           /* the benchmark's own state */
     /* Called when the mesh is known: checks the options, sets the schedule and RUN's needs. */
     int (*prepare)(struct sl_rig *rig, struct sl_error *error);
@@ -68,8 +68,8 @@ struct sl_rig {
 /* Reads the options, runs the benchmark and prints its result. Returns the process's exit status. */
 int sl_rig_main(struct sl_rig *rig, int argc, char **argv);
 
-/* On every coordinate: warms up, then takes the steps and measures the floor in turns. STEP takes a step of WORKER;
- * TELL tells the floor the step's products and its parameters. */
+/* Called on every coordinate: warms up, then takes the steps and measures the floor in turns. STEP takes a step of
+ * WORKER; TELL adds the step's products and parameters to the floor. */
 typedef int sl_rig_take(void *worker, struct sl_rig_step *step);
 typedef void sl_rig_tell(const struct sl_rig *rig, struct sl_floor *floor);
 int sl_rig_measure(struct sl_rig *rig, struct sl_spmd *self, const struct sl_group *world, sl_rig_take *take,

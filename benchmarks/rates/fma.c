@@ -31,7 +31,7 @@ double sl_clock_measure(double seconds) {
     const double began = sl_now();
     double cycles = 0, elapsed;
     do {
-        for (int i = 0; i < TIMES; i++) /* Of registers: additions of constants cost some CPUs nothing. */
+        for (int i = 0; i < TIMES; i++) /* in registers: additions of constants cost some CPUs nothing */
             __asm__ volatile("add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\t"
                              "add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0"
                              : "+r"(sum)

@@ -20,7 +20,7 @@ extern const struct sl_fma_loop sl_fma_loop_v2, sl_fma_loop_v3, sl_fma_loop_v4;
 extern const struct sl_fma_loop sl_fma_loop_bf16;  /* two bf16 products a float, AVX512_BF16 */
 extern const struct sl_fma_loop sl_fma_loop_tiles; /* AMX_BF16 */
 
-/* Whether this process may use the CPU's tile unit, and oneDNN has not been kept from it by ONEDNN_MAX_CPU_ISA. */
+/* Returns whether this process may use the CPU's tile unit, and ONEDNN_MAX_CPU_ISA does not keep oneDNN from it. */
 bool sl_fma_has_tiles(void);
 
 /* Returns the fastest loop that this process can use; NULL if it has no instruction for DTYPE. */

@@ -12,7 +12,7 @@
 
 enum { SUMS = 6, ROWS = 16, PAIRS = 16, ROW_BYTES = 64, TILES = 8, PALETTE = 1 };
 
-/* As the instruction ldtilecfg reads it. */
+/* The instruction ldtilecfg reads this layout. */
 struct shapes {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];

@@ -81,7 +81,7 @@ static void test_room(void **state) {
     expect_ok("x=2", room_program, shares_memory() ? sent : NULL);
 }
 
-/* A slot is not handed out again before it is released. */
+/* A slot is not acquired again before it is released. */
 static int no_overtaking_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_channel channel;

@@ -169,7 +169,7 @@ static int early_program(struct sl_spmd *self, void *arg) {
     return SL_OK;
 }
 
-/* Whether the others are asleep by then or not, the verdict comes at once. */
+/* The verdict comes at once, whether or not the others are asleep by then. */
 static void test_returned(void **state) {
     (void)state;
     double fastest = 1e9;
@@ -373,12 +373,12 @@ static void test_crowd(void **state) {
                    " wait for one another:\n  coordinate ", "\n  and ", " more");
 }
 
-/* ---- programs that give up ---- */
+/* ---- programs that fail on purpose ---- */
 
 struct giving_up {
     int status;
     const char *message;
-    int seen[MOST_COORDINATES]; /* what the others' calls returned */
+    int seen[MOST_COORDINATES]; /* statuses of the others' calls */
 };
 
 static int giving_up_program(struct sl_spmd *self, void *arg) {

@@ -6,7 +6,7 @@
 
 enum { MOST_COORDINATES = 64 }; /* of its meshes */
 
-/* Whether the second argument is "many", in the long form: a million random calls, of shorter arrays. */
+/* The second argument is "many", in the long form: a million random calls, of shorter arrays. */
 static bool makes_many;
 
 /* The computation of expected values need not be watched: races could only be between the calls, and in their arrays,

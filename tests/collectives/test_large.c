@@ -198,7 +198,7 @@ static void a_circle_of_many_is_told(void **state) {
                    "deadlock: 66 coordinates wait for one another", " in take on channel ", "more");
 }
 
-/* The last coordinate leaves, once the others wait for it. */
+/* The last coordinate returns once the others wait for it. */
 static int leave_program(struct sl_spmd *self, void *arg) {
     const struct timespec nap = {.tv_nsec = 10000000};
     struct sl_group rows;
@@ -211,7 +211,7 @@ static int leave_program(struct sl_spmd *self, void *arg) {
 
 static void who_waits_is_told_by_ranges(void **state) {
     (void)state;
-    if (!shares_memory()) { /* who has found it tells of its own wait alone */
+    if (!shares_memory()) { /* a process that finds it reports only its own wait */
         EXPECT_VERDICT(((struct test_run){.timeout = PATIENCE, .mesh = "pipe=1,data=66"}), leave_program, SL_FAILED,
                        "coordinate 65 (pipe=0, data=65) returned after ",
                        " waits for coordinate 65 in barrier over \"data\" at ");

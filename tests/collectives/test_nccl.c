@@ -287,7 +287,7 @@ static void leftover_messages_are_no_failure(void **state) {
     expect_ok("x=2", leftover_program, NULL);
 }
 
-/* A NaN anywhere gives NaN, whatever NCCL makes of it. */
+/* A NaN anywhere gives NaN, though NCCL may not. */
 static int nan_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world;

@@ -29,7 +29,7 @@ static void expect_fault(const char *variable, const char *order, double timeout
                    what, why);
     unsetenv(variable);
     assert_true(sl_now() - began < 20);
-    expect_ok("x=3", faulty_program, NULL); /* and nothing is left of it */
+    expect_ok("x=3", faulty_program, NULL); /* and no trace of it remains */
 }
 
 static void asynchronous_errors_end_the_run(void **state) {

@@ -194,7 +194,7 @@ struct product {
     char *workspace;
 };
 
-/* As the tensor cores take a float: 10 bits behind the point, to the nearest, ties away from zero. */
+/* Rounds a float as tensor cores do: 10 bits behind the point, to the nearest, ties away from zero. */
 static float tf32_of(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

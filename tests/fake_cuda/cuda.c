@@ -304,7 +304,7 @@ static void keep(struct block *block) {
     }
 }
 
-/* As CUDA's, it waits for the device first. */
+/* Waits for the device first, as CUDA does. */
 static cudaError_t give(void *memory, bool host) {
     FAKE_UNCAPTURED();
     if (!memory) return cudaSuccess;

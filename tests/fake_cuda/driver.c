@@ -129,7 +129,7 @@ enum {
     MOST_SHARED = 48 << 10
 };
 
-/* Whether a driver takes it. */
+/* Returns whether a driver accepts it. */
 static bool is_launch(const CUDA_KERNEL_NODE_PARAMS *p) {
     void **extra = p->extra;
     return p->gridDimX && p->gridDimX <= MOST_BLOCKS && p->gridDimY == 1 && p->gridDimZ == 1 && p->blockDimX &&
@@ -139,7 +139,7 @@ static bool is_launch(const CUDA_KERNEL_NODE_PARAMS *p) {
            *(size_t *)extra[3] <= MOST_PARAMETERS * sizeof(uint64_t);
 }
 
-/* Of a launch as it may be, and its line in the account. */
+/* Reads a valid launch, and writes its line of the record. */
 static bool read_launch(const CUDA_KERNEL_NODE_PARAMS *p, struct launch *launch, char line[LONGEST_LINE]) {
     void **extra = p->extra;
     if (!is_launch(p)) return false;

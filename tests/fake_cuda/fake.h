@@ -79,7 +79,7 @@ bool fake_fails(const char *function);
     fake_record("call %s", __func__);                                                                                  \
     if (fake_fails(__func__)) return fake_error(cudaErrorUnknown)
 
-/* A line of the account, if one is kept. */
+/* Writes a line of the record, if there is one. */
 __attribute__((format(printf, 1, 2))) void fake_record(const char *format, ...);
 bool fake_records(void);
 /* Writes the line of the work that is enqueued on STREAM next. */

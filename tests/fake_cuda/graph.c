@@ -69,7 +69,7 @@ void fake_capture_line(struct CUgraph_st *graph, const char *line) {
     free(before);
 }
 
-/* Of a node's lines each is one of the account. */
+/* Writes each of a node's lines to the record. */
 static void tell(cudaStream_t stream, const char *lines) {
     for (const char *line = lines; line && *line;) {
         const size_t length = strcspn(line, "\n");

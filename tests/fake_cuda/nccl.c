@@ -1,12 +1,12 @@
-/* nccl.c - a fake NCCL: communicators between threads of this process or, if a launcher has started several processes,
- * between threads of several processes of a host (arena.h).
+/* nccl.c - a fake NCCL: communicators between threads of this process or, under a launcher, of several processes of a
+ * host (arena.h).
  *
  * As in NCCL, an operation blocks its stream until the other members have joined it, sends and receives of a pair are
  * matched in order, operations of one group run concurrently, and an abort releases all waiting work. A nonblocking
  * communicator is in progress while it is made, split, or connected (by the first call of both sides); calls on it,
- * which NCCL forbids then, are refused. A complete split writes its communicator to the address that the call named; if
- * that is in another process, when this process next asks for the split communicator's state. Maxima ignore NaN; bf16
- * is rounded after each addition. Environment variables set faults:
+ * which NCCL forbids then, are refused. A complete split writes its communicator to the address in the call; to one in
+ * another process when that next asks for its state. Maxima ignore NaN; bf16 is rounded after each addition.
+ * Environment variables set faults:
  *
  *   FAKE_NCCL_FAIL=f@n   the nth call of function f from now on: fails later, and blocks its stream for good
  *   FAKE_NCCL_HANG=f@n   the same without an error
@@ -289,7 +289,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made
     return result;
 }
 
-/* Whether it waits for the others' first calls. */
+/* Returns whether it waits for the others' first calls. */
 static bool is_connecting(ncclComm_t comm) {
     const struct clique *clique = comm->clique;
     const int me = comm->rank;
@@ -517,7 +517,7 @@ static void run_collective(ncclComm_t comm, struct operation *operation) {
     leave(clique, meeting);
 }
 
-/* Meets the other half, or leaves word for it. */
+/* Matches the operation with its counterpart, or posts it for that. */
 static void post(ncclComm_t comm, struct operation *operation) {
     struct clique *clique = comm->clique;
     const bool sends = operation->kind == SEND;
@@ -585,8 +585,7 @@ static size_t bytes_out(ncclComm_t comm, const struct operation *operation) {
     return operation->kind == GATHER ? block * (size_t)comm->clique->size : block;
 }
 
-/* Moves the operation's buffers to the arena, because other processes reach only it: sent data are copied there, and
- * received data are copied from there. */
+/* Copies sent data to the arena, the only memory common to all processes. Received data are copied from there. */
 static void bring(ncclComm_t comm, struct operation *operation) {
     const size_t in = bytes_in(comm, operation);
     void *copy = fake_arena_take(comm->arena, in);

@@ -1,6 +1,6 @@
-/* fuzz_signature.c - signatures as they come from other processes: read, compared, and their differences told.
+/* fuzz_signature.c - signatures of other processes: read, compared, and their differences reported.
  *
- * The first byte says how many processes there are, up to eight, and the second how many of them share a signature with
+ * The first byte is the number of processes, up to eight, and the second the number of them that share a signature with
  * another. The signatures are the rest, in equal parts. */
 #include "collectives/signatures.h"
 #include "spmd/base/hash.h"

@@ -50,7 +50,7 @@ static const char *write_files(const uint8_t *data, size_t size, int files) {
     return directory;
 }
 
-/* Of a sample, each label is the next input. */
+/* Checks that each label of a sample is the next input. */
 static void fetch(const struct sl_tokens *tokens, bool evaluation, int64_t first, int sequence) {
     int32_t inputs[ROWS * SEQUENCE], labels[ROWS * SEQUENCE];
     struct sl_error error = {0};

@@ -48,7 +48,7 @@ static inline float *random_floats(struct numbers *numbers, size_t count, float 
     return array;
 }
 
-/* From -1 up to 1, as DTYPE keeps them: float32, or bf16. */
+/* Returns random numbers from -1 up to 1, as DTYPE: float32, or bf16. */
 static inline void *random_operand(struct numbers *numbers, enum sl_dtype dtype, size_t count) {
     float *values = random_floats(numbers, count, -1.0f, 1.0f);
     if (dtype == SL_F32) return values;

@@ -36,7 +36,7 @@ struct job {
     bool initial;         /* parameters have their initial values */
     const char *frozen;   /* name patterns of frozen parameters; NULL: none */
     int rank;             /* of SHARDED's and SUMMED's adapters; 0: there are none */
-    double alpha;         /* theirs */
+    double alpha;         /* of the adapters */
     const char *adapters; /* name patterns of the parameters that train; NULL: all train */
     const float *x;       /* [ALL, in] */
     const float *dy;      /* [tensor][ALL, out]: shares of a sum for SUMMED, else one */
@@ -65,7 +65,7 @@ static inline int microbatches_of(const struct sl_mesh *mesh) { return MICROBATC
 
 /* ---- the modules ---- */
 
-/* Hands x on, and adds its rows to the losses beside the model's own. */
+/* Copies x, and adds its rows to the auxiliary losses. */
 static inline int count_rows(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const size_t columns = (size_t)module->in;
     context->metrics->auxiliary += context->rows;
@@ -154,7 +154,7 @@ static inline struct sl_array rows_of(const float *data, int columns) {
     return (struct sl_array){SL_F32, 2, {ALL, (size_t)columns}, (float *)(uintptr_t)data};
 }
 
-/* The same for every layout. */
+/* Makes the same values for every layout. */
 static inline void make_values(int number, size_t count, float *values) {
     struct numbers numbers = {100 + (uint64_t)number};
     for (size_t i = 0; i < count; i++) values[i] = next_float(&numbers, -0.5f, 0.5f);

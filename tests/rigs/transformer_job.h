@@ -325,7 +325,7 @@ static inline void expect_same_bits(const char *what, const struct job *got, con
     expect_same_store(what, &got->values, &want->values);
 }
 
-/* Of X, or of X - MINUS. */
+/* Returns the norm of X, or of X - MINUS. */
 static inline double norm_of(size_t count, const float *x, const float *minus) {
     double squares = 0;
     for (size_t i = 0; i < count; i++) {

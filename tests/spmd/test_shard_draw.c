@@ -143,7 +143,7 @@ static void test_large(void **state) {
 
 /* ---- slices ---- */
 
-/* Whether some piece of COORDINATE's shard along DIM has element INDEX. */
+/* Returns whether a piece of COORDINATE's shard along DIM has element INDEX. */
 static bool slice_has(const struct sl_sharding *sharding, int coordinate, int dim, size_t index) {
     int found = 0;
     for (int segment = 0; segment < sl_sharding_segments(sharding, dim); segment++) {

@@ -276,7 +276,7 @@ static void data_that_have_changed_are_told(void **state) {
     expect_compared(&command, "13 bytes", "--data: the data have changed since saved was saved: 12 bytes there, and");
     expect_compared(&command, "12 bytes", NULL);
     expect_compared(&command, NULL, NULL);
-    command.given[command.givens++] = &data; /* somebody has asked for others */
+    command.given[command.givens++] = &data; /* the user has given another */
     expect_compared(&command, "13 bytes", NULL);
     sl_store_free(&command.adoption.notes);
 }

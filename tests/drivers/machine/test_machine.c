@@ -32,7 +32,8 @@ static void measured_shapes_have_their_rates(void **state) {
                      2.0 * 1024 * 1024 * 1024 / 200e9));
 }
 
-/* As far from one as from the other: the geometric mean; nearer to one its rate counts more. Never above the best. */
+/* With equal distances from two shapes the rate is the geometric mean; nearer to one its rate counts more. Never above
+ * the best. */
 static void others_lie_between(void **state) {
     (void)state;
     const double middle = 2.0 * 256 * 256 * 256 / sl_machine_product(&two_rates, SL_F32, 256, 256, 256, false, false);

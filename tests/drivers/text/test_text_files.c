@@ -127,7 +127,7 @@ static void questions_without_an_end(void **state) {
     sl_tokenizer_close(tokenizer);
 }
 
-/* Nor has this one a token for a newline, of bytes alone: any token stands before a text. */
+/* This tokenizer has no token for a newline either, only bytes: any token comes before a text. */
 static void questions_of_bytes_alone(void **state) {
     (void)state;
     struct sl_tokenizer *tokenizer;
@@ -163,7 +163,7 @@ static void prompts_and_choices_may_merge(void **state) {
     write_file(path, line, strlen(line));
     if (sl_choices_read(&read, path, &text, &error)) fail_msg("%s", error.message);
     assert_int_equal(read.samples.count, 2);
-    assert_int_equal(read.samples.inputs.token[0], sl_token_end(tokenizer)); /* nothing of the prompt is left */
+    assert_int_equal(read.samples.inputs.token[0], sl_token_end(tokenizer)); /* no token of the prompt remains */
     sl_choices_free(&read);
     sl_tokenizer_close(tokenizer);
 }

@@ -7,7 +7,7 @@
 
 extern const struct sl_device_table sl_gpu_shaped_device;
 
-/* As sl_kernels_available. Nothing but the name and attention is set. */
+/* Like sl_kernels_available, but only the name and attention are set. */
 const struct sl_kernels *sl_kernels_of_gpus(int i);
 
 #endif

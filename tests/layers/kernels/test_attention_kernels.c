@@ -279,9 +279,9 @@ static void check_rounded(const struct sl_kernels *kernels, struct example *e, b
     release_array(o);
 }
 
-/* Whether attention of SHAPE runs on tensor cores: twice the half of a bf16's last bit. */
+/* Returns whether attention of SHAPE runs on tensor cores. Their error is twice half of a bf16's last bit. */
 static bool rounds(const struct sl_kernels *kernels, const struct sl_attention *shape) {
-    struct sl_attention many = *shape; /* of few queries these store nothing alone */
+    struct sl_attention many = *shape; /* for few queries they do not store bf16 only */
     many.queries = SL_ATTENTION_FEW + 1;
     return kernels->attention->stores_alone(&many);
 }

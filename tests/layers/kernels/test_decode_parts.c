@@ -11,7 +11,7 @@ struct arrays {
     void *k, *v, *k_rope;
 };
 
-/* Of SEQUENCES, each with the numbers of the first one. */
+/* Returns COUNT random numbers, the same for each of SEQUENCES. */
 static void *repeated(struct numbers numbers, enum sl_dtype dtype, size_t sequences, size_t count) {
     const size_t size = dtype == SL_BF16 ? sizeof(uint16_t) : sizeof(float);
     void *one = random_operand(&numbers, dtype, count);

@@ -71,7 +71,7 @@ static void expect_same(const struct sl_kernels *kernels, struct arrays *a, cons
     assert_memory_equal(a->slope, a->want_slope, bytes);
 }
 
-/* Of one microbatch, of as many as a region takes, and of more; of parts with and without a middle word. */
+/* One microbatch, as many as a region takes, and more; parts with and without a middle word. */
 static void parts_have_words_of_their_keys(void **state) {
     (void)state;
     static const uint32_t sizes[] = {1, 2, 3, 31, 64, 257};

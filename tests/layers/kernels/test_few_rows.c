@@ -86,7 +86,7 @@ static void multiply_last(const struct sl_few_rows *few, enum kernel kernel, con
     if (kernel == TRANSPOSED) few->multiply_transposed(rows, o->n, o->k, a, o->b, true, c);
 }
 
-/* Of any number of rows, in tiles, panels and blocks of every size. */
+/* Any number of rows, in tiles, panels and blocks of every size. */
 static void rows_have_the_bits_that_they_have_alone(void **state) {
     (void)state;
     static const size_t alone[] = {1, 2, 3, 5, 7, 8, 9, 14, 31, 64, 65, 127, 131};

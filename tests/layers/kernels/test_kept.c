@@ -45,7 +45,7 @@ static struct sl_out out_of(const struct left *left, int i) {
     return sl_out_settled(floats_of(left, i), settled_of(left, i));
 }
 
-/* LEFT is WANT as all[I] says, and nothing else was written. */
+/* Expects LEFT to be WANT in the form all[I], and nothing else to be written. */
 static void expect_left(const char *what, const struct left *left, int i, const float *want) {
     for (size_t k = 0; k < left->count + BEHIND; k++) {
         const bool here = k < left->count;
@@ -287,7 +287,8 @@ static void check_norm_forward(const struct sl_kernels *k, const struct norm *o)
     }
 }
 
-/* KEPT: 0: all are floats; 1: normalized is bf16, and floats of dy are rounded; 2: dy is bf16, too. */
+/* Checks layer norm's backward. KEPT 0: all inputs are floats; 1: normalized is bf16, and dy's floats are rounded; 2:
+ * dy is bf16, too. */
 static void check_norm_backward(const struct sl_kernels *k, const struct norm *o, int kept, int added) {
     const float *dy = kept ? o->dy : o->exact, *summand = added ? o->summand : NULL;
     const size_t each = ROWS / PARTS, sums = PARTS * o->cols;

@@ -633,7 +633,7 @@ static void cross_entropy_row(size_t classes, const float *x, int label, double 
     result[2] += 1;
 }
 
-/* As the loss at the end of a classifier does. */
+/* Adds the cross entropy as the loss at the end of a classifier does. */
 static void add_cross_entropy(const struct sl_kernels *kernels, size_t rows, size_t classes, const float *logits,
                               const int32_t *labels, float weight, float *dlogits, double *sums) {
     float *losses = device_floats(2 * rows);

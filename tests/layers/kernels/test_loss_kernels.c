@@ -89,7 +89,7 @@ static void take_chunk(const struct sl_sequence_kernels *kernels, size_t rows, c
     release_array(logits);
 }
 
-/* As after the coordinates' communication. */
+/* Joins the parts as the coordinates' communication does. */
 static void join(const struct sl_sequence_kernels *kernels, size_t rows, struct loss_part *part) {
     float *sums[2] = {part[0].sums, part[1].sums}, *targets[2] = {part[0].targets, part[1].targets};
     for (size_t r = 0; r < rows; r++) {
@@ -108,7 +108,7 @@ static void join(const struct sl_sequence_kernels *kernels, size_t rows, struct 
     psum(2, rows, targets);
 }
 
-/* Leaves the gradients in the parts' logits. */
+/* Computes the loss, and the gradients in place of the parts' logits. */
 static void run_loss(const struct sl_sequence_kernels *kernels, enum division division, size_t rows,
                      struct loss_part *part, const int32_t *labels, float weight) {
     const int parts = division == WHOLE ? 1 : 2;
@@ -198,7 +198,7 @@ static void expect_loss(int level, size_t rows, size_t classes, size_t split, co
     free(p);
 }
 
-/* Of few rows, and of more than a team has threads. */
+/* Few rows, and more than a team has threads. */
 static void losses_of_random_rows(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {

@@ -128,7 +128,7 @@ static void frozen_parameters_need_no_sums(void **state) {
     }
 }
 
-/* Y, or dx, once as floats, and as they are left otherwise. */
+/* Compares y or dx in the other forms with their floats. */
 static void results_are_left_rounded(void **state) {
     (void)state;
     FOR_EACH_NORM(kernels, n) {

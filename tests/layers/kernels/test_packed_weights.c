@@ -108,7 +108,7 @@ static void every_level_has_the_bits_of_weights_as_they_lie(void **state) {
 
 /* ---- the backend ---- */
 
-/* As a generator has them: the copy is made by a plan of many rows, and read by one of M. */
+/* Multiplies as in generation: a plan of many rows packs the weights, and a plan of M rows reads them. */
 static void check_plan(struct operands *o, int m, enum sl_dtype dtype, enum sl_dtype weights, struct sl_crew *crew,
                        enum sl_epilogue epilogue) {
     const struct sl_gemm_backend *backend = &sl_gemm_cpu;

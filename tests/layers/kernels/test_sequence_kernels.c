@@ -306,7 +306,7 @@ static void rms_norm_rounds_what_is_stored(void **state) {
 
 /* ---- activation ---- */
 
-/* Of 2 z, z = sqrt(2 / pi) (x + 0.044715 x^3). */
+/* Returns 2 z, with z = sqrt(2 / pi) (x + 0.044715 x^3). */
 static double gelu_argument(double x) { return 2 * sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x); }
 static double gelu(double x) { return x / (1 + exp(-gelu_argument(x))); }
 static double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
@@ -597,7 +597,7 @@ static void gradients_are_added_to_their_tokens_rows_in_order(void **state) {
     }
 }
 
-/* Of few, and of more than the threads of a launch. */
+/* Few elements, and more than the threads of a launch. */
 static void gates_are_swish(void **state) {
     (void)state;
     static const size_t lengths[] = {1, 33, 1000, 410000};
@@ -625,8 +625,7 @@ static void gates_are_swish(void **state) {
     }
 }
 
-/* Of one column, of fewer than a warp has lanes, and of more than a team has threads; the mean is one of more columns.
- */
+/* One column, fewer than a warp has lanes, and more than a team has threads; the mean may be over more columns. */
 static void rows_are_centered(void **state) {
     (void)state;
     static const size_t widths[] = {1, 7, 300};

@@ -439,7 +439,7 @@ static void expect_rounded(size_t n, const float *plain, const uint16_t *rounded
     for (size_t i = 0; i < n; i++) assert_int_equal(rounded[i], sl_bf16_of_float(plain[i]));
 }
 
-/* Slopes are left as they are. */
+/* Slopes are not rounded. */
 static void check_silu(const struct sl_kernels *kernels, size_t n, const float *x) {
     float *y = device_floats(n), *slope = device_floats(n), *same = device_floats(n);
     uint16_t *rounded = halves(n);

@@ -93,7 +93,7 @@ static enum sl_cache_form other_form(enum sl_cache_form form) {
     return form == SL_CACHE_LATENT ? SL_CACHE_EXPANDED : SL_CACHE_LATENT;
 }
 
-/* Of the layouts one in so many: all of them with SL_TEST_LONG. */
+/* Runs one in so many of the layouts: all of them with SL_TEST_LONG. */
 static int one_in(void) { return test_runs_few ? 9 : test_is_small ? 5 : getenv("SL_TEST_LONG") ? 1 : 2; }
 
 /* Runs JOB and TRIAL on one coordinate and in layouts of up to eight, with any form of caches: the same sequences.
@@ -378,7 +378,7 @@ static void groups_and_places_give_the_same_tokens(void **state) {
 }
 
 enum { POSITIONS = 42 };
-/* Of prompts. The first ones fill the caches in parts; the last two have all tokens but one, and all. */
+/* Lengths of prompts. The first ones fill the caches in parts; the last two have all tokens but one, and all. */
 static const int lengths[SEQUENCES] = {36, 1, 34, 33, 2, 32, POSITIONS - 1, POSITIONS};
 
 static struct trial *new_ragged_trial(enum sl_cache_form form) {

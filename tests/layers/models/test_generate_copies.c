@@ -99,7 +99,7 @@ static void expect_equal(const struct trial *trial) {
     if (!trial->shared) assert_memory_not_equal(trial->logits[1][0], trial->logits[0][0], LOGITS * sizeof(float));
 }
 
-/* Whether the build's products of so few rows read copies of kernels of TYPE. */
+/* Returns whether the build's products of so few rows read copies of kernels of TYPE. */
 static bool packs(const struct trial *trial, enum sl_dtype precision, enum sl_dtype type) {
     return sl_gemm_packs(sl_gemm_find(NULL, NULL), precision, type, trial->sequences, 32, 32);
 }

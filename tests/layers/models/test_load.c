@@ -159,7 +159,7 @@ static void products_are_the_formulas(void **state) {
     check((struct layout){.mesh = "data=4,tensor=2", .schedule = "gpipe", .loops = 1, .group = 4, .model = fsdp});
 }
 
-/* Of a vocabulary in chunks the head computes its logits again for W, unless it keeps them. */
+/* With a vocabulary in chunks the head computes its logits again for W, unless it has saved them. */
 static void chunks_are_computed_again(void **state) {
     (void)state;
     struct layout whole = {.mesh = "data=1", .schedule = "1f1b", .loops = 1, .group = 1, .model = small},
@@ -198,7 +198,7 @@ static void calls_are_over_axes_with_members(void **state) {
     }
 }
 
-/* As many bytes, in more calls; W gathers at once. */
+/* Pieces move as many bytes, in more calls; W gathers at once. */
 static void pieces_move_the_same_bytes(void **state) {
     (void)state;
     struct layout whole = {.mesh = "tensor=2", .schedule = "1f1b", .loops = 1, .group = 1, .model = small},

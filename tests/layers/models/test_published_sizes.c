@@ -21,7 +21,7 @@ static int try(const char *name, void *arg, struct sl_error *error) {
     return status;
 }
 
-/* CHANGES to the config.json of FAMILY, beside its tensors. */
+/* Tries CHANGES to the config.json of FAMILY, with the family's tensors. */
 static void expect_configs(const char *family, const struct change *change, size_t count) {
     char from[300], to[300];
     snprintf(from, sizeof from, SL_TEST_DATA "/published/%s/config.json", family);

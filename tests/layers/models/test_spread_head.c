@@ -86,7 +86,7 @@ static void rounded_operands_are_rounded_alike(void **state) {
     compare(job, "data=2,pipe=2,tensor=1", 1);
 }
 
-/* ---- kept logits ---- */
+/* ---- saved logits ---- */
 
 static void expect_kept(struct job job) {
     struct job want = job;
@@ -98,7 +98,7 @@ static void expect_kept(struct job job) {
     free_job(&want);
 }
 
-/* More chunks than may be kept; runs of microbatches; W of several. */
+/* More chunks than may be saved; runs of microbatches; W of several. */
 static void kept_logits_have_the_same_bits(void **state) {
     (void)state;
     static const char *const mesh[] = {"data=1,pipe=1,tensor=1", "data=2,pipe=1,tensor=2", "data=1,pipe=2,tensor=1"};

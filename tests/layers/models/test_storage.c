@@ -141,7 +141,7 @@ static void shared_rows_give_the_same_numbers(void **state) {
     }
 }
 
-/* ---- beside floats ---- */
+/* ---- against floats ---- */
 
 static void gradients_differ_by_rounding_alone(void **state) {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_dropout.c - elements that dropout keeps: as in JAX, by position, the right share. */
+/* test_dropout.c - elements that dropout keeps: as in JAX, by position, and in the right proportion. */
 #include "tests/rigs/module_rig.h"
 
 /* LAST after LAYERS layers with a dropout each, and as many more of its own layer as BEFORE says. They drop nothing. */

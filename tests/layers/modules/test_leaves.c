@@ -1,5 +1,5 @@
-/* test_leaves.c - sums over leaves of channels follow one tree, in memory and in rows; attention and norms tell leaves
- * apart. */
+/* test_leaves.c - sums over leaves of channels follow one tree, in memory and in rows; attention and norms have
+ * separate leaves. */
 #include "tests/rigs/run_on.h"
 #include "tests/rigs/numbers.h"
 

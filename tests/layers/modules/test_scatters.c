@@ -144,7 +144,7 @@ static void members_run_ahead(void **state) {
     expect_ok("data=4", run_ahead, NULL);
 }
 
-/* Of few gradients there is less room: shards take less by so much, and one gradient has room in any case. */
+/* With few gradients there is less room: shards need that much less, and one gradient has room in any case. */
 static int take_what_is_saved(struct sl_spmd *self, void *arg) {
     enum { WHOLE = 4096, LINE = SL_CACHE_LINE / sizeof(float) };
     struct sl_scatters scatters;

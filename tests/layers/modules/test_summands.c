@@ -21,7 +21,7 @@ static struct sl_module *block(void) {
                                       sl_dense("down", INSIDE, COLUMNS)};
     return sl_sequential("block", 4, part);
 }
-/* Its ends do not add; products and norms within it must not. */
+/* The ends do not add; products and norms within must not. */
 static struct sl_module *closed(void) {
     struct sl_module *const part[] = {sl_dropout(COLUMNS, 0.25), sl_dense("up", COLUMNS, COLUMNS), norm(),
                                       sl_dropout(COLUMNS, 0.25)};

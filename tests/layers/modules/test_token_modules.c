@@ -239,7 +239,7 @@ static int compute(struct worker *worker) {
     return SL_OK;
 }
 
-/* Coordinate 0 leaves all coordinates' results. */
+/* Collects all coordinates' results at coordinate 0. */
 static int collect(struct sl_spmd *self, const struct sl_group *world, struct worker *worker) {
     const size_t block = worker->offset[RESULTS];
     sl_device.copy(worker->results + worker->offset[VALUE], sl_parameter_value(&worker->parameters, 0),

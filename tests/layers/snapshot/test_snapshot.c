@@ -329,7 +329,7 @@ static int save_on_full_disk(struct worker *worker) {
     return status;
 }
 
-/* The one before is in force then, and nothing of the new one is left. */
+/* The checkpoint before counts then, and no file of the new one remains. */
 static void one_full_disk_of_four_ends_the_run(void **state) {
     (void)state;
     if (shares_memory()) return;

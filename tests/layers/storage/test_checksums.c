@@ -23,7 +23,7 @@
 #include "layers/storage/safetensors.h"
 #include "spmd/base/hash.h"
 
-enum { FLOATS = 3 << 16 }; /* of the large tensor: 768 KB, more than is looked at at once */
+enum { FLOATS = 3 << 16 }; /* of the large tensor: 768 KB, more than is verified at once */
 
 static int make_file(void **state) {
     (void)state;
@@ -370,7 +370,7 @@ static void test_not_finite(void **state) {
         struct sl_array *array = &sl_store_find(&store, cases[i].name)->array;
         sl_store_float(array->dtype, array->data, cases[i].at, cases[i].value);
         if (cases[i].at == 70000)
-            sl_store_float(array->dtype, array->data, FLOATS - 1, NAN); /* the first one is told */
+            sl_store_float(array->dtype, array->data, FLOATS - 1, NAN); /* the first one is reported */
         /* With checksums it is not written: the old file stays. */
         assert_int_equal(sl_safetensors_write(&store, path, &error), SL_FAILED);
         if (!strstr(error.message, cases[i].reason)) fail_msg("%s", error.message);

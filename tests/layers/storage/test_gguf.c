@@ -37,7 +37,7 @@ static void every_beginning_is_refused(void **state) {
     put_all();
     const size_t whole = file.count;
     expect(NULL);
-    for (size_t cut = 0; cut < whole - 64; cut++) { /* the data themselves are somebody else's */
+    for (size_t cut = 0; cut < whole - 64; cut++) { /* the reader does not check the data themselves */
         struct sl_error error = {0};
         const struct sl_contents contents = {.bytes = cut ? file.bytes : NULL, .count = cut};
         int status = sl_gguf_open(&gguf, &contents, "file", &error);

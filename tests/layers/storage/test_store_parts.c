@@ -171,7 +171,7 @@ static const struct change changes[] = {
     {"\"shape\":[5,12]", "\"shape\":[5,-12]", "tensor tensor.1: its name is too long, or it has no shape and pieces"},
     {"\"shape\":[5,12]", "\"shape\":[4611686018427387904,12]", "it has no shape and pieces"},
     {"\"pieces\":[[1,0,15,[1,5,", "\"pieces\":7,\"p\":[[1,0,15,[1,5,", "it has no shape and pieces"},
-    /* Of tensor 6, of 11 elements: shares of 5 and 6. */
+    /* Tensor 6, with 11 elements: shares of 5 and 6. */
     {"[[1,0,5],[5,5,6]]", "[[1,0,5]]", "tensor tensor.6 has 11 elements, and its pieces have 5"},
     {"[[1,0,5],[5,5,6]]", "[[1,0,5],[5,4,6]]", "tensor tensor.6: its pieces overlap, and none has element 10"},
     {"[[1,0,5],[5,5,6]]", "[[1,0,5],[5,6,6]]", "tensor tensor.6: piece 2 is none of its 11 elements"},

@@ -184,7 +184,7 @@ static void test_late_zero(void **state) {
     expect_refusal(data, "no text is in it: all its files are binary (1)");
 }
 
-/* As deep as a path can be, and then deeper. */
+/* Directories as deep as a path can be, and then deeper. */
 static void test_depth(void **state) {
     (void)state;
     char here[4096];
@@ -235,7 +235,7 @@ static void test_packed(void **state) {
     static const size_t cuts[] = {0, 100, 16384, 32769, 100000, 200000, COUNT};
     put("0", text, cuts[1]);
     put_packed("1.gz", "wb", text + cuts[1], cuts[2] - cuts[1]);
-    put_packed("2", "wb", text + cuts[2], cuts[3] - cuts[2]); /* contents tell, not names */
+    put_packed("2", "wb", text + cuts[2], cuts[3] - cuts[2]); /* contents decide, not names */
     put_packed("3/x.txt.gz", "wb", text + cuts[3], cuts[4] - cuts[3]);
     put_packed("4.gz", "wb", text + cuts[4], cuts[5] - cuts[4]);
     put_packed("4.gz", "ab", "", 0);
@@ -307,7 +307,7 @@ static void test_room(void **state) {
         assert_in_range(contents.count, 500, 5000);
         assert_int_equal(sl_contents_unpack(&contents, at("zeros.gz"), refused[i], &error), SL_BAD_INPUT);
         assert_non_null(strstr(error.message, "MB when unpacked, which is all that there is room for: unpack it"));
-        assert_true(sl_contents_are_packed(&contents)); /* as it was */
+        assert_true(sl_contents_are_packed(&contents)); /* unchanged */
         sl_contents_close(&contents);
     }
     for (size_t i = 0; i < sizeof fits / sizeof *fits; i++) {

@@ -211,7 +211,7 @@ static void test_shards(void **state) {
     assert_string_equal(error.message, line);
     sl_tokens_close(&tokens);
 
-    put_shard("any name", 0, 50); /* a file is told by its header alone */
+    put_shard("any name", 0, 50); /* only the header identifies a file */
     tokens = open_tokens(at("any name"), 1, 10);
     expect_stream(&tokens, 197);
     sl_tokens_close(&tokens);
@@ -580,7 +580,7 @@ static void test_bad_shards(void **state) {
     unsigned char file[HEADER + 200];
     const struct {
         int magic, version, claimed;
-        size_t bytes; /* of the file, 0: as it should be for 50 tokens */
+        size_t bytes; /* of the file; 0: the right size for 50 tokens */
         const char *reason;
     } cases[] = {
         {MAGIC, 2, 50, 0, "a token shard of version 2: only version 1 can be read"},

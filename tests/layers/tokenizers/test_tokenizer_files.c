@@ -158,7 +158,7 @@ static void expect_grown(const char *line) {
     expect_line("a GGUF file", status, &error, line);
 }
 
-/* "llama": the 256 bytes, and OTHERS pieces with types and scores. TYPES is how many types are told. */
+/* Writes "llama": the 256 bytes, and OTHERS pieces with types and scores. TYPES: the number of types in the file. */
 static void put_pieces(const char *const *text, const int *type, int others, uint64_t types, float score) {
     put_string("tokenizer.ggml.model", "llama");
     put_array("tokenizer.ggml.tokens", SL_GGUF_STRING, 256 + (uint64_t)others);

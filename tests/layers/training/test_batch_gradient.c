@@ -27,7 +27,7 @@ static struct sl_module *stage_of(int s) {
     return sl_sequential("", 2, layer);
 }
 
-/* Coordinate 0 has the first stage, the last one has the loss; both are told to the test's thread. */
+/* Coordinate 0 has the first stage, the last one has the loss; the test's thread receives both. */
 static int train(struct sl_spmd *self, struct trial *trial, const struct sl_trainer_options *options,
                  struct sl_model *model) {
     int32_t labels[BATCH];

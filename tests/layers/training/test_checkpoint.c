@@ -188,7 +188,7 @@ static void no_optimizer(struct sl_store *store) {
         if (!strcmp(store->note[i].key, "optimizer")) store->note[i].key[0] = '0';
 }
 
-/* As files were before there was more than one optimizer. */
+/* Files from before there was more than one optimizer. */
 static void a_file_that_names_no_optimizer_is_adamw_s(void **state) {
     (void)state;
     travel(&alone, &(struct passage){.to = path, .steps = 1});
@@ -211,7 +211,7 @@ static struct sl_optimizer_options with_momentum(void) {
     return options;
 }
 
-/* Its state is in the file under its name, whatever mesh has saved it, and another optimizer's run refuses it. */
+/* The momentum is in the file under its name, for any mesh, and a run with another optimizer refuses the file. */
 static void sgd_saves_its_momentum(void **state) {
     (void)state;
     for (int i = 0; i < LAYOUTS; i++) {

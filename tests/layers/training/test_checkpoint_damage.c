@@ -101,8 +101,8 @@ static void flip(const char *path, off_t place, int bit) {
     close(file);
 }
 
-/* Of every third byte of the header one bit (test_checksums.c has every bit), of the data one bit in every 4 KB and in
- * the first and last byte of each tensor; the older checkpoint is named each time. */
+/* Flips one bit of every third byte of the header (test_checksums.c has every bit), and of the data one bit in every 4
+ * KB and in the first and last byte of each tensor; the error names the older checkpoint each time. */
 static int load_flipped(struct worker *worker) {
     struct sl_spmd *self = worker->self;
     const off_t *place = worker->job->user;

@@ -63,7 +63,7 @@ static void put_parts(int64_t step) {
     assert_int_equal(sl_parts_write_index(&whole, PARTS, part, path, NULL), SL_OK);
 }
 
-/* The names of the directory, the digits of "step-" and zeros left out: "20.index 20.part-1 20.part-2 100". */
+/* Returns the names in the directory, without "step-" and leading zeros: "20.index 20.part-1 20.part-2 100". */
 static const char *names(void) {
     static char text[1000];
     struct dirent **entry;
@@ -143,7 +143,7 @@ static void an_index_is_a_checkpoint(void **state) {
     remove_all();
 }
 
-/* As a crash leaves them: parts before their index, or after it while they go. */
+/* Files after a crash: parts without their index, during a save or a removal. */
 static void parts_without_an_index_do_not_count(void **state) {
     struct sl_error error = {0};
     char found[SL_MAX_PATH];

@@ -85,7 +85,7 @@ static void an_input_is_named_by_who_reads_it(void **state) {
     (void)state;
     struct job job = small();
     open_job(&job);
-    /* Of data=1's 24 rows, in the third microbatch of 6 the fourth. */
+    /* The fourth of 6 rows in the third microbatch, of data=1's 24 rows. */
     job.inputs[(24 + 2 * 6 + 3) * INPUTS + 7] = NAN;
     EXPECT_NOT_FINITE(
         &job, "the loss of step 0 is not finite: ", "the first result that is not: the result of input_dense",

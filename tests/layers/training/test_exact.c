@@ -69,7 +69,7 @@ static float sum_tree(const float *leaf, int count) {
     return sum_tree(leaf, left) + sum_tree(leaf + left, count - left);
 }
 
-/* The errors of trees, and of sums in the leaves' order, against sums in double, as roots of mean squares. */
+/* Compares the errors of trees, and of sums in the leaves' order, against sums in double, as roots of mean squares. */
 static void compare_errors(int count, bool mixed) {
     uint64_t random = 3;
     double by_tree = 0, in_order = 0;

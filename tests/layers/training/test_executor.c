@@ -32,7 +32,7 @@ static struct job run_single(int microbatches, int group) {
     return single;
 }
 
-/* Whether JOB's schedule has runs of RUN microbatches. */
+/* Returns whether JOB's schedule has runs of RUN microbatches. */
 static bool has_runs(const struct sl_schedule_kind *kind, int ranks, int loops, int microbatches, int run) {
     struct sl_schedule probe;
     struct sl_error error;

@@ -37,7 +37,7 @@ static void expect_near_store(const struct sl_store *expected, const struct sl_s
     }
 }
 
-/* A learning rate of 0 leaves the values alone. */
+/* A learning rate of 0 does not change the values. */
 static void data_sizes_give_the_same_gradients(void **state) {
     (void)state;
     const struct sl_optimizer_options still = sl_adamw_defaults(0);

@@ -177,7 +177,7 @@ static void hashes_are_those_of_whole_arrays(void **state) {
     }
 }
 
-/* Of rows from any place on, and of shards along each dim, of several segments, too; from any element on. */
+/* Rows from any place on, and shards along each dim, of several segments, too; from any element on. */
 static void a_device_makes_the_hosts_hashes(void **state) {
     (void)state;
     enum { MOST = 3000, NUMBERS = 3 };
@@ -383,7 +383,7 @@ static void whole_steps_are_left_by_a_kill(void **state) {
     }
     write_all(path, bytes, size);
     assert_int_equal(steps_of(path), 3);
-    write_all(path, bytes, size - 1); /* and the run goes on after it */
+    write_all(path, bytes, size - 1); /* and the run continues after it */
     if (record_steps(&request, 1, 3, true, &error)) fail_msg("%s", error.message);
     assert_int_equal(steps_of(path), 4);
     write_all(path, bytes, head - 1);

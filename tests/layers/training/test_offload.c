@@ -5,7 +5,7 @@ enum { MOST_COORDINATES = 64 }; /* of its meshes */
 
 enum { STEPS = 3, OPTIMIZER = 1, ACTIVATIONS = 2, WEIGHTS = 4, ALL = 7 };
 
-/* Of each coordinate; the test's own thread reads them after the run. */
+/* Each coordinate's; the test's own thread reads them after the run. */
 struct bytes {
     struct sl_budget planned[MOST_COORDINATES], held[MOST_COORDINATES];
 };
@@ -31,7 +31,8 @@ static struct job job_of(const char *mesh, const char *schedule, int loops, int 
                         .train = train};
 }
 
-/* Runs JOB again with OFFLOAD. Bytes in memory are fewer at coordinate 0; LEAVES: a part of them is further away. */
+/* Runs JOB again with OFFLOAD: as many saved bytes in memory, or fewer. LEAVES: coordinate 0 offloads bytes, and has
+ * fewer in memory. */
 static void try_job(const struct job *job, int offload, bool leaves) {
     static struct bytes bytes[2];
     struct job one = *job, other = *job;

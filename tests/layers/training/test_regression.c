@@ -230,7 +230,7 @@ static void a_loss_that_is_not_finite_ends_the_run(void **state) {
     free_job(&on);
 }
 
-/* Its gradient is no number, whatever its loss. */
+/* The gradient is NaN for any loss. */
 static int explode(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     (void)x;
     context->kernels->fill((size_t)context->rows * (size_t)module->in, NAN, y);

@@ -54,7 +54,7 @@ static void sgd_gives_pytorch_numbers(void **state) {
     json_decref(facts);
 }
 
-/* Of more elements than a team of a GPU has threads, each is updated once, by as many teams as there are. */
+/* With more elements than a GPU's team has threads, each element is updated once, by any number of teams. */
 static void long_arrays_are_updated_to_their_ends(void **state) {
     (void)state;
     enum { N = 1001, TIMES = 8 };

@@ -18,7 +18,7 @@ static uint64_t mix(uint64_t n) {
     return n ^ n >> 31;
 }
 
-/* As the header has it. */
+/* Computes the hash as the header defines it. */
 static uint64_t naive(uint64_t first, const uint32_t *word, size_t count) {
     uint64_t sum = 0;
     for (size_t i = 0; i < count; i++) {

@@ -347,9 +347,9 @@ static void settle_tells_what_failed(void **state) {
     sl_device.copy(memory, host, BYTES);
     settled();
     sl_device.copy(memory, host, BYTES);
-    assert_int_equal(sl_device.settle(NULL), SL_FAILED); /* and keeps it */
+    assert_int_equal(sl_device.settle(NULL), SL_FAILED); /* and reports it again */
     expect_failure("device 0: cudaMemcpyAsync: unknown error");
-    settled(); /* it has been told */
+    settled(); /* it has been reported */
     setenv("FAKE_CUDA_FAIL", "cudaMalloc@1", 1);
     assert_null(sl_device.take(BYTES));
     expect_failure("cudaMalloc");

@@ -260,7 +260,7 @@ static void launch_by_hand(struct by_hand *made, struct launched *launched, uint
     launch_teams(made, launched, number, trips, 0, threads);
 }
 
-/* And finds its counters at zero, whatever the one before has left. */
+/* A kernel finds its counters at zero after any earlier kernel. */
 static void a_kernel_gets_what_its_sums_need(void **state) {
     (void)state;
     struct by_hand made;
@@ -350,7 +350,7 @@ static void expect_failure(const char *text) {
     struct sl_error error = {0};
     assert_int_equal(sl_device.settle(&error), SL_FAILED);
     if (!strstr(error.message, text)) fail_msg("%s, not %s", error.message, text);
-    settled(); /* it has been told */
+    settled(); /* it has been reported */
 }
 
 static void failures_are_the_queues(void **state) {

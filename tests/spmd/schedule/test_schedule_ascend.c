@@ -13,7 +13,7 @@
 
 enum { MOST_RANKS = 5, MOST_LOOPS = 3, MOST_MICROBATCHES = 12 };
 
-/* Whether KIND makes a table of these numbers. */
+/* Makes a table of KIND. Returns whether KIND allows these numbers. */
 static bool make(struct sl_schedule *schedule, const struct sl_schedule_kind *kind, int ranks, int loops,
                  int microbatches) {
     struct sl_error error;

@@ -56,7 +56,8 @@ static void one_core_does_all_work(void **state) {
     }
 }
 
-/* One microbatch goes from rank to rank, and only one has work; but W of all but the first runs beside. */
+/* One microbatch goes from rank to rank, and only one rank has work; but W of all ranks except the first runs at the
+ * same time. */
 static void who_is_alone_has_a_whole_core(void **state) {
     (void)state;
     const struct sl_stage_costs forward = {.forward = 5};

@@ -41,7 +41,8 @@ static double span_of(const struct sl_schedule *schedule) {
     return span;
 }
 
-/* Of every schedule, with as many slots as its own table needs; each microbatch is computed once in each stage. */
+/* Passes of every schedule, with as many slots as its own table needs; each microbatch is computed once in each
+ * stage. */
 static void passes_of_every_schedule_are_proven(void **state) {
     (void)state;
     for (int k = 0; sl_schedule_kind_at(k); k++) {
