@@ -311,7 +311,7 @@ static int compare_with_stream(struct worker *w, struct sl_stream *stream) {
     for (int i = 0; i < ROUNDS; i++) {
         SL_TRY(measure_stream(w, stream, &rounds.cold_stream[i], &rounds.stream[i]));
         SL_TRY(measure_sum(w, repeat_call, &call, count, &rounds.cold_us[i], &rounds.us[i]));
-        SL_TRY(measure_stream(w, stream, &cold, &warm)); /* warms up as the sum does */
+        SL_TRY(measure_stream(w, stream, &cold, &warm)); /* fills the caches as before the sum */
         SL_TRY(measure_sum(w, repeat_loop, x, count, &cold, &rounds.loops_us[i]));
     }
     SL_TRY(measure_line(w, &line_ns[1]));

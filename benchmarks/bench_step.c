@@ -1,5 +1,5 @@
 /* bench_step.c - a training step of the looping pipeline's classifier, and the least time that this machine needs for
- * it. The two are measured in turns, so that a machine that slows down slows both. Prints one JSON object.
+ * it. The two are measured in turns, so a machine that slows down slows both. Prints one JSON object.
  *
  *     bench_step --job notebook_step --schedule looping --steps 40 --rounds 4 */
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * floor.
  *
  * A benchmark defines its options, its step and its floor. The rig takes the steps in rounds and measures the floor
- * before, between and behind them. A round's ratio is its steps' median over the mean of the floors around it, so that
+ * before, between and behind them. A round's ratio is its steps' median over the mean of the floors around it, so
  * a machine that slows down slows both. */
 #ifndef SL_BENCHMARKS_RIG_H
 #define SL_BENCHMARKS_RIG_H

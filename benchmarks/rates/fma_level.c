@@ -7,7 +7,7 @@
 enum { SUMS = 12 };
 
 static float run(uint64_t rounds) {
-    volatile float start = 1.0f; /* volatile, so that the compiler does not compute the result */
+    volatile float start = 1.0f; /* volatile, so the compiler does not compute the result */
     const vector x = spread(start - 0x1p-20f), y = spread(start * 0x1p-20f);
     vector sum[SUMS], all = {0};
     for (int i = 0; i < SUMS; i++) sum[i] = spread(start * (float)i);

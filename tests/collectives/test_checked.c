@@ -418,7 +418,7 @@ static void test_giving_up(void **state) {
 }
 
 /* 0 gives up while 1 and 2 add up arrays, and they unmap these as soon as their call has ended in any way: a later
- * access crashes. 1 comes late, so that 2, asleep by then, is still busy when 1 has done its share. */
+ * access crashes. 1 comes late: 2, asleep by then, is still busy when 1 has done its share. */
 static int abrupt_program(struct sl_spmd *self, void *arg) {
     const int me = self->coordinate, alone[] = {0}, two[] = {1, 2};
     struct sl_group group;

@@ -26,7 +26,7 @@ UNWATCHED static float bits_to_float(uint32_t bits) {
 }
 
 /* Returns element I of coordinate C's input in trial T, as 32 bits of type DTYPE (16 for bf16): spread over many
- * magnitudes, so that the order of additions shows in the last bits. */
+ * magnitudes, so the order of additions shows in the last bits. */
 UNWATCHED static uint32_t element(enum sl_dtype dtype, uint64_t t, int c, size_t i) {
     const uint32_t random = mix(t * 1000003 + (uint64_t)c * 7919 + i * 64 + 1);
     if (dtype == SL_I32) return random;

@@ -82,8 +82,8 @@ static bool is_close(const char *a, const char *b, enum sl_dtype dtype, bool sum
     return true;
 }
 
-/* Makes a call with input and output on the device or, by the bits of WHERE, on the host, with no other waits than
- * those of sl_wait and the queue; the result must be that of the call on the host. */
+/* Makes a call with input and output on the device or, by the bits of WHERE, on the host, without other waits than in
+ * sl_wait and in the queue; expects the result of the call on the host. */
 static int one_call(struct sl_spmd *self, const struct sl_group *group, struct arrays *a, uint64_t random) {
     const int which = pick(&random, 10), where = pick(&random, 5);
     const enum sl_dtype dtype = (enum sl_dtype)pick(&random, 3);

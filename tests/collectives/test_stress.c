@@ -26,7 +26,7 @@ static int open_all(struct sl_spmd *self, struct world *world) {
     return SL_OK;
 }
 
-/* Returns coordinate C's element I of round R: small, so that sums are easy to check. */
+/* Returns coordinate C's element I of round R: small, so sums are easy to check. */
 static int32_t value(int r, int c, int i) { return r * 31 + c * c * 7 + i % 91; }
 
 static void dawdle(uint64_t *own) {

@@ -1,4 +1,4 @@
-/* cublasLt.h - the declarations of cuBLASLt that this project uses; names and values are NVIDIA's. */
+/* cublasLt.h - the declarations of cuBLASLt used by this project; names and values are NVIDIA's. */
 #ifndef FAKE_CUBLASLT_H
 #define FAKE_CUBLASLT_H
 

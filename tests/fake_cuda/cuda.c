@@ -242,7 +242,7 @@ static const char *kind_of(const struct block *block) {
     return !block->base ? "host" : block->type == cudaMemoryTypeHost ? "pinned" : "device";
 }
 
-/* Allocates memory with garbage, so that no code relies on zeros. With FAKE_CUDA_IDLE memory is zeros, and the pages of
+/* Allocates memory with garbage, so no code relies on zeros. With FAKE_CUDA_IDLE memory is zeros, and the pages of
  * large blocks stay untouched. */
 static void *memory_of(size_t bytes) {
     const size_t whole = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -284,7 +284,7 @@ static cudaError_t take(void **memory, size_t bytes, enum cudaMemoryType type, b
     return cudaSuccess;
 }
 
-/* Keeps released blocks, the oldest first, so that an executor sees accesses to released memory: addresses are used
+/* Keeps released blocks, the oldest first, so an executor sees accesses to released memory: addresses are used
  * again only after as many bytes as are kept. The pages are released at once. The caller holds the lock. */
 static void keep(struct block *block) {
     static struct block *kept, **end = &kept;

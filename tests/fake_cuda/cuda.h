@@ -1,4 +1,4 @@
-/* cuda.h - the declarations of CUDA's driver that this project uses. Names and values are CUDA's; NVIDIA documents
+/* cuda.h - the declarations of CUDA's driver used by this project. Names and values are CUDA's; NVIDIA documents
  * them. The functions (driver.c) use the fake CUDA's streams and memory. */
 #ifndef FAKE_CUDA_DRIVER_H
 #define FAKE_CUDA_DRIVER_H

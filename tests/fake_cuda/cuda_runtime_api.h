@@ -1,4 +1,4 @@
-/* cuda_runtime_api.h - the declarations of CUDA's runtime that this project uses. Names and values are CUDA's; NVIDIA
+/* cuda_runtime_api.h - the declarations of CUDA's runtime used by this project. Names and values are CUDA's; NVIDIA
  * documents them. The functions use threads: see fake.h. */
 #ifndef FAKE_CUDA_RUNTIME_API_H
 #define FAKE_CUDA_RUNTIME_API_H

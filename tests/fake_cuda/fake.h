@@ -85,7 +85,7 @@ bool fake_records(void);
 /* Writes the line of the work that is enqueued on STREAM next. */
 __attribute__((format(printf, 2, 3))) void fake_work(cudaStream_t stream, const char *format, ...);
 
-/* Returns whether work on that many bytes is left out. */
+/* Returns whether work on so many bytes is left out. */
 bool fake_skips(size_t bytes);
 
 /* Saves ERROR for cudaGetLastError and returns it. */

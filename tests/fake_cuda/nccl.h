@@ -1,4 +1,4 @@
-/* nccl.h - the declarations of NCCL that this project uses. Names and values are NCCL's; NVIDIA documents them. The
+/* nccl.h - the declarations of NCCL used by this project. Names and values are NCCL's; NVIDIA documents them. The
  * functions (nccl.c) put work on the fake CUDA's streams. */
 #ifndef FAKE_NCCL_H
 #define FAKE_NCCL_H

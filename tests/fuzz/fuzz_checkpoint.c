@@ -1,6 +1,6 @@
 /* fuzz_checkpoint.c - a directory with two checkpoints, the later one of any bytes: it is found, checked and verified,
  * or refused with one line. The first byte of the input chooses the use of the rest: the file itself; a safetensors
- * file, to which fitting checksums are added, so that the code behind the checksum test is reached; or positions and
+ * file, to which fitting checksums are added, so the code behind the checksum test is reached; or positions and
  * bits to flip in an intact checkpoint, which must then pass only if it is unchanged. */
 #include "layers/training/checkpoint.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-/* fuzz_journal.c - a coordinate's journal file. The first byte chooses whether records get correct checksums, so that
+/* fuzz_journal.c - a coordinate's journal file. The first byte chooses whether records get correct checksums, so
  * their contents are read too. */
 #include "layers/journal/journal_file.h"
 #include "tests/fuzz/fuzz.h"

@@ -3,7 +3,7 @@
  * rest:
  *
  * the index;
- * or the index's second line: the first line is made to fit, and 1 and 2 are replaced by the parts' roots, so that the
+ * or the index's second line: the first line is made to fit, and 1 and 2 are replaced by the parts' roots, so the
  * code behind the checksum test is reached;
  * or positions and bits to flip in the index, which must then pass only if it is unchanged;
  * or the same in a part, which must then pass only with the written values. */

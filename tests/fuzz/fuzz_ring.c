@@ -1,4 +1,4 @@
-/* fuzz_ring.c - a file of recorded messages. The first byte chooses whether frames get correct checksums, so that their
+/* fuzz_ring.c - a file of recorded messages. The first byte chooses whether frames get correct checksums, so their
  * contents are read too. */
 #include "layers/replay/frames.h"
 #include "tests/fuzz/fuzz.h"

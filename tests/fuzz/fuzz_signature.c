@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
     const int processes = 1 + data[0] % 8, shared = data[1] % 8;
     const size_t part = (size - 2) / (size_t)processes;
-    char *bytes = malloc((size_t)processes * part + 1); /* of exactly this size, so that sanitizers see reads beyond
+    char *bytes = malloc((size_t)processes * part + 1); /* of exactly this size, so sanitizers see reads beyond
                                                          * it */
     FUZZ_PROMISE(bytes && !sl_mesh_parse(&mesh, "data=2,model=2", NULL), "memory");
     memcpy(bytes, data + 2, (size_t)processes * part);

@@ -54,7 +54,7 @@ void __asan_on_error(void);
 void __asan_on_error(void) { keep_input(); }
 
 static void run(void) {
-    uint8_t *copy = malloc(input_size ? input_size : 1); /* exactly as large, so that sanitizers see reads beyond it */
+    uint8_t *copy = malloc(input_size ? input_size : 1); /* exactly as large, so sanitizers see reads beyond it */
     FUZZ_PROMISE(copy, "memory");
     memcpy(copy, input, input_size);
     alarm(SECONDS);

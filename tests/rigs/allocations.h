@@ -1,5 +1,5 @@
 /* allocations.h - counts this program's calls of malloc and its kin. The linker redirects the calls of the program's
- * own objects to here; calls of libraries are not counted. Tests that use it are listed in tests/CMakeLists.txt. */
+ * own objects to here; calls of libraries are not counted. Its tests are listed in tests/CMakeLists.txt. */
 #ifndef SL_TESTS_RIGS_ALLOCATIONS_H
 #define SL_TESTS_RIGS_ALLOCATIONS_H
 

@@ -47,7 +47,7 @@ static inline double complexity_time(const struct complexity_row *row, int n, in
     return complexity_clock() - begin;
 }
 
-/* Returns how often to repeat the call, so that clocks and caches do not matter. */
+/* Returns how often to repeat the call, so clocks and caches do not matter. */
 static inline int complexity_calls(const struct complexity_row *row, int n) {
     int calls = 1;
     while (calls < COMPLEXITY_MOST_CALLS) {

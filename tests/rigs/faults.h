@@ -1,5 +1,5 @@
 /* faults.h - makes one call fail among all calls that allocate memory or read files. The linker redirects the calls of
- * this program's own objects to here. Tests that use it are listed in tests/CMakeLists.txt (sl_fault_calls).
+ * this program's own objects to here. Its tests are listed in tests/CMakeLists.txt (sl_fault_calls).
  *
  * A series (faults_series) first runs the tested code without a fault and notes the places that make calls. Then it
  * repeats the run; in each run another call fails. If one place makes many calls, the first and the last fail, and some

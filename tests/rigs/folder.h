@@ -9,7 +9,7 @@
 
 enum { FOLDER = 256 };
 
-/* Makes a new FOLDER with a name that begins with NAME: in TMPDIR if set, otherwise in memory (/dev/shm), so that
+/* Makes a new FOLDER with a name that begins with NAME: in TMPDIR if set, otherwise in memory (/dev/shm), so
  * syncing is short. */
 static inline bool make_folder(char folder[FOLDER], const char *name) {
     const char *parent = getenv("TMPDIR"), *memory = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";

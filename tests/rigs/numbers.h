@@ -32,7 +32,7 @@ static inline float next_float(struct numbers *numbers, float low, float high) {
     return low + (high - low) * ((float)(next_word(numbers) >> 8) * 0x1p-24f);
 }
 
-/* Allocates exactly COUNT zeroed elements, so that sanitizers see an access beyond them. Ends the test if there is no
+/* Allocates exactly COUNT zeroed elements, so sanitizers see an access beyond them. Ends the test if there is no
  * memory. */
 static inline void *array_of(size_t count, size_t size) {
     void *array = calloc(count ? count : 1, size);

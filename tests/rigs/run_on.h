@@ -126,7 +126,7 @@ static inline void expect_verdict(struct test_run run, sl_program *program, int 
         if (!(condition)) return sl_fail(self, SL_CHECK_FAILED, "line %d: %s", __LINE__, #condition);                  \
     } while (0)
 
-/* Returns the slot after the queue has ended its work on it, so that the host may write and read it. */
+/* Returns the slot after the queue has ended its work on it, so the host may write and read it. */
 static inline int acquire_slot(struct sl_spmd *self, struct sl_channel *channel, void **slot) {
     SL_TRY(sl_channel_acquire(self, channel, slot));
     return sl_device.settle(&self->error);

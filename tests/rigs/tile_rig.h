@@ -135,7 +135,7 @@ static inline void close_worker(struct worker *worker) {
 
 /* ---- running ---- */
 
-/* Fills DATA with NaNs, so that a read before the first write is seen. */
+/* Fills DATA with NaNs, so a read before the first write is seen. */
 static inline void poison(void *data, size_t count) {
     void *nans = count ? malloc(sizeof(float) * count) : NULL;
     if (!nans) return;

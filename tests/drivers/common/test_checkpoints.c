@@ -1,5 +1,5 @@
-/* test_checkpoints.c - names of a run's checkpoints, which of these count, refusals before a run begins, and the
- * command that is printed for resuming. */
+/* test_checkpoints.c - names of a run's checkpoints and their validity, refusals before a run begins, and the printed
+ * command for resuming. */
 #include "tests/rigs/changes.h"
 #include "tests/rigs/folder.h"
 

@@ -158,7 +158,7 @@ static void cores_may_be_shared(void **state) {
     assert_int_equal(sl_machine_link(&laptop, 0, 7), SL_LINK_PACKAGE);
 }
 
-/* The slowest used place counts; for coordinates that roam, all places do. Nodes' own speeds count, too. */
+/* The slowest used place counts; if coordinates roam, all places do. Nodes' own speeds count, too. */
 static void places_may_differ(void **state) {
     (void)state;
     const struct sl_machine laptop = {

@@ -159,7 +159,7 @@ static void coordinates_of_a_machine_share_it(void **state) {
     assert_true(sl_memory_fits(memory, &mesh, &misfit));
     for (int c = 0; c < 4; c++) memory[c].limits.room[SL_LIMIT_MACHINE] = 80 * GB + besides;
     assert_true(sl_memory_fits(memory, &mesh, &misfit));
-    memory[3].limits.room[SL_LIMIT_MACHINE] = 79 * GB; /* a limit that one of them sees holds for all */
+    memory[3].limits.room[SL_LIMIT_MACHINE] = 79 * GB; /* a limit seen by one of them holds for all */
     assert_false(sl_memory_fits(memory, &mesh, &misfit));
     assert_true(misfit.limit == SL_LIMIT_MACHINE && misfit.need == 80 * GB + besides && misfit.room == 79 * GB);
     assert_true(misfit.besides == besides);

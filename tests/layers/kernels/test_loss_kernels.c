@@ -258,7 +258,7 @@ static void maxima_name_the_first_of_equals(void **state) {
     }
 }
 
-/* Many classes with similar terms, so that a sum could lose digits. */
+/* Many classes with similar terms, so a sum could lose digits. */
 static void large_vocabularies_lose_no_digits(void **state) {
     (void)state;
     enum { CLASSES = 20011 };

@@ -217,7 +217,7 @@ static void check_all(const struct sl_gemm_backend *gemm) {
     for (int i = 0; i < 20; i++) check(i / 4, gemm, i % 2 ? SL_BF16 : SL_F32, i / 2 % 2);
 }
 
-/* Returns a backend with products that write biases' gradients, so that all gradients may be operands. */
+/* Returns a backend with products that write biases' gradients, so all gradients may be operands. */
 static struct sl_gemm_backend summing(void) {
     struct sl_gemm_backend gemm = sl_gemm_reference;
     gemm.execute = multiply_columns;

@@ -209,7 +209,7 @@ static void run_trial(const char *on, struct trial *trial) {
     join_tiles(&mesh, ALL, COLUMNS, trial->dx[0]);
 }
 
-/* Opens the values of a run from the seed, changed so that no value is 0 or 1. */
+/* Opens the values of a run from the seed, changed to avoid 0 and 1. */
 static void open_values(struct values *values, struct trial *trial) {
     struct numbers numbers = {7};
     *values = (struct values){.x = random_floats(&numbers, ALL * COLUMNS, -2, 2),

@@ -282,7 +282,7 @@ static int trial_program(struct sl_spmd *self, void *arg) {
 
 static const char *const axes[] = {"data", "tensor", NULL};
 
-/* Expects equal gradients at all coordinates, so that their parameters cannot drift apart. */
+/* Expects equal gradients at all coordinates, so their parameters cannot drift apart. */
 static void expect_same_bits(const struct trial *trial, const struct sl_mesh *mesh, int result) {
     const size_t block = trial->offset[RESULTS], at = trial->offset[result], next = trial->offset[result + 1];
     for (int i = 1; i < mesh->size && !trial->parallel; i++)

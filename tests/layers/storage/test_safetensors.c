@@ -436,7 +436,7 @@ static size_t mutate(uint64_t *random, unsigned char *file, size_t bytes, size_t
             bytes -= run;
         }
     }
-    /* Half of the time, make the header's length fit, so that the code behind that check is reached. */
+    /* Half of the time, make the header's length fit, so the code behind that check is reached. */
     if (next(random) % 2 && bytes > 8 + 28) {
         const uint64_t length = bytes - 8 - 28;
         for (int i = 0; i < 8; i++) file[i] = (unsigned char)(length >> 8 * i);

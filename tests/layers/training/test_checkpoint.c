@@ -15,7 +15,7 @@ enum { STEPS = 4 };
 
 extern char **environ;
 
-/* Only coordinate 0's process uses it; others have a directory of their own. In memory, so that syncing is short. */
+/* Only coordinate 0's process uses it; others have a directory of their own. In memory, so syncing is short. */
 static char directory[FOLDER], path[300], other[300];
 
 static int make_directory(void **state) {

@@ -123,7 +123,7 @@ enum { ATTEMPTS = 5 };
 
 static double allowed(void) { return 0.5 * delay * LOOPS; }
 
-/* Lengthens the delay after a step that was LATE, so that the next attempt would allow half as much again. */
+/* Lengthens the delay after a step that was LATE, so the next attempt would allow half as much again. */
 static void lengthen_delay(double late) { delay = fmin(longest, fmax(delay, 1.5 * late / (0.5 * LOOPS))); }
 
 static void delays_are_hidden_as_simulated(void **state) {

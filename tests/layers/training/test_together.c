@@ -1,5 +1,5 @@
 /* test_together.c - replicas of one process that share their values and read each other's gradients give the results of
- * replicas with copies of their own, which an engine with delays has. */
+ * replicas with copies of their own (as an engine with delays has). */
 #include <unistd.h>
 
 #include "tests/rigs/trainer_rig.h"
