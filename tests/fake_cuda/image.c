@@ -43,8 +43,7 @@ static size_t size_of(const char *data) {
     return end;
 }
 
-/* Loads the library by way of a file, which stays open: dlopen would take a path that it knows for the library that it
- * loaded from there. */
+/* Loads the library from a file, which stays open: dlopen takes a reused path for the earlier library. */
 static bool open_library(struct fake_image *image) {
     char path[64];
     image->file = memfd_create("image", MFD_CLOEXEC);
