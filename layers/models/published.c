@@ -285,7 +285,7 @@ struct check {
 static int check_one(const struct check *check, const char *own, int dims, size_t rows, size_t columns) {
     const size_t shape[] = {rows, columns};
     const struct sl_published_name *name;
-    const struct sl_weight *weight;
+    const struct sl_weight *weight = NULL;
     SL_TRY(find_tensor(check->published, own, dims, shape, &name, &weight, check->error));
     check->taken[weight - check->published->weights.weight] = true;
     return SL_OK;
