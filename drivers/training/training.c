@@ -111,8 +111,7 @@ static int resume(struct sl_training *training, struct sl_worker *worker) {
     return sl_checkpoints_make_room(&training->checkpoints, worker->self, worker->trainer);
 }
 
-/* Opens the record files. They are emptied only now, after damaged checkpoints or parameters would have been
- * refused. */
+/* Opens the record files. They are emptied only now, after damaged checkpoints have been refused. */
 static int open_records(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(sl_trace_file_create(&training->trace, "--trace", options->trace, error));

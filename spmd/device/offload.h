@@ -6,8 +6,8 @@
  *                                the variables around it: values set in the loop are lost, except for reductions;
  *                                pass arrays shared by threads as pointers. Threads share a reduction's variable: if
  *                                an outer loop repeats it, a barrier must stand between its last read and its reset
- *   SL_ALIKE_LANES               a clause of SL_LANES: one number of lanes whatever the loop's body stores, so that sums
- *                                of it have the same bits in each form
+ *   SL_ALIKE_LANES               a clause of SL_LANES: the number of lanes does not depend on the stores of the loop's
+ *                                body, so its sums have the same bits in each form
  *   SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS, that sums numbers: in order on the host
  *   SL_PARTS                     parts of an array whose elements are summed; each part is a row
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
