@@ -14,8 +14,8 @@ shows() {
 }
 cmake --build "$build" --target docs >out 2>err && ! grep -i -e warning -e error: out err
 point 'the target docs ends without a warning'
-shows collectives_8h.html 'sl_psum' && shows structsl__schedule.html 'stages that each rank holds, ascending'
-point 'pages have functions, and what comments behind fields say'
+shows collectives_8h.html 'sl_psum' && shows structsl__schedule.html 'the stages of each rank'
+point 'pages have functions, and the comments behind fields'
 shows optimizer_8h.html 'STEP counts from 1.' && shows index.html 'A looping pipeline'
 point 'comments before a function are its text; the README is the first page'
 plan

@@ -1,5 +1,5 @@
 #!/bin/sh
-# advice.sh DRIVERS - what five small models advise at their end, followed: the layout is told from 15 % less time on, it
+# advice.sh DRIVERS - the advice of two small models, five under SL_TEST_LONG, followed: the layout is told from 15 % less time on, it
 # takes the bytes that are told, and the run is no slower for it. Prints TAP.
 #
 # Times are the least of three runs in turns; where other programs have had the cores, they say nothing.
@@ -61,9 +61,11 @@ point 'but with --no-advice'
 run 8 $transformer $slow --no-advice --machine nowhere
 [ $status = 2 ] && grep -q -- '--advice: is read only without --machine' err
 point 'which has nothing to leave out where --machine predicts'
-follows $transformer --mesh data=2
 follows $transformer --mesh pipe=2
-follows $transformer --mesh tensor=2 --attention gqa
 follows looping_pipeline --rng global --layers 8 --hidden 128 --mesh data=1,model=2
-follows looping_pipeline --rng global --layers 4 --hidden 64 --expansion 4 --mesh data=2,model=1
+if [ "${SL_TEST_LONG:-}" ]; then
+    follows $transformer --mesh data=2
+    follows $transformer --mesh tensor=2 --attention gqa
+    follows looping_pipeline --rng global --layers 4 --hidden 64 --expansion 4 --mesh data=2,model=1
+fi
 plan
