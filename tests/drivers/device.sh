@@ -5,13 +5,13 @@ build=$1 device=$2 layers=$3/layers
 . "$(dirname "$0")/../rigs/points.sh"
 driver=$build/drivers/looping_pipeline
 
-# regions FILE: the lines of its target regions' directives, but for those that say that GPUs alone enter them. Where a
+# regions FILE: the lines of its target regions' directives, but for those marked "only on GPUs". Where a
 # macro has one, those where the macro is used.
 regions() {
     awk '/^#define [A-Z_]+\(/ { split($2, name, "("); macro = name[1]; within = 1 }
         within && /(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(/ { has[macro] = 1 }
         within { within = /\\$/; next }
-        /^ *(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(/ && !/on GPUs alone/ { print NR }
+        /^ *(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(/ && !/only on GPUs/ { print NR }
         { split($0, name, "("); if (name[1] in has) print NR }' "$1"
 }
 
