@@ -58,7 +58,7 @@ def print_summary(told, print_table):
 
 
 def median_calls(runs):
-    """Of several runs' lines, which are about the same calls in the same order, those with the median time."""
+    """The lines with the median time, of several runs' lines about the same calls in the same order."""
     calls = []
     for lines in zip(*filter(None, runs)):
         call = dict(sorted(lines, key=lambda line: line["us"])[len(lines) // 2])
@@ -69,7 +69,7 @@ def median_calls(runs):
 
 
 def find_call(calls, operation, size, count):
-    """The call of COUNT bytes over SIZE; None where that was not measured."""
+    """The call of COUNT bytes over SIZE; None if it was not measured."""
     wanted = (operation, size, count)
     return next((call for call in calls if (call["operation"], call["group"], call["bytes"]) == wanted), None)
 

@@ -1,4 +1,4 @@
-"""gpu - the benchmarks on NVIDIA's GPUs: what a launch costs, and a step of what the article profiles.
+"""gpu - the benchmarks on NVIDIA's GPUs: the cost of a launch, and a step of the model that the article profiles.
 
 Beside ours, in TF32 and in bf16, are the bound that cuBLAS sets alone (all of the step's products one after another,
 each at its own best rate), the GPU's peak, and JAX and PyTorch where a python has them. On two GPUs and more, JAX runs
@@ -102,7 +102,7 @@ class Peers:
         raise Failure("; ".join(reasons))
 
     def run(self, name, package, program, *options):
-        """The JSON objects that the peer prints; none where it is absent, which is then noted once, or not wanted."""
+        """The JSON objects that the peer prints; none if it is absent, which is noted once, or not wanted."""
         if self.alone or name in self.absent:
             return []
         try:
@@ -212,7 +212,7 @@ class Suite:
             result[share] = result["gflop"] / ms / result["peak_tflops"]  # GFLOP/ms are TFLOP/s
 
     def add_prediction(self, result, predict):
-        """With all on one GPU; nothing where the build was brought without what counts."""
+        """Counts with all coordinates on one GPU; nothing if the build came without the counter."""
         if self.on_gpu:
             try:
                 result["predicted"] = predict()

@@ -1,4 +1,4 @@
-"""noise - what else used the machine while something was measured."""
+"""noise - other programs' use of the machine during a measurement."""
 
 import os
 import statistics
@@ -16,7 +16,7 @@ def processor_seconds():
 
 
 def ours():
-    """Seconds of processors that this process and those that it has waited for used."""
+    """Processor seconds of this process and of the processes that it has waited for."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -28,7 +28,7 @@ def runnable():
 
 
 class Watch:
-    """Adds up what others took while it was entered: with watch: run(...)."""
+    """Adds up the time that other programs took within a block: with watch: run(...)."""
 
     def __init__(self):
         self.all = self.others = self.stolen = 0.0

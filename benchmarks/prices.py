@@ -1,4 +1,4 @@
-"""prices - what a step costs more where memory is saved, by FSDP and offloading, and where sums are the same on every
+"""prices - the cost in a step's time of saving memory, by FSDP and offloading, and of sums that are the same on every
 mesh (--exact): each beside a step without, in turns.
 
 Beside a price stands its bound: the bytes that a coordinate moves for it, by themselves. FSDP's gather copies what the
@@ -15,7 +15,7 @@ from programs import json_lines
 
 ONE = "--mesh data=1 --batch 4 --recompute full"
 LOOPS = "--mesh data=1 --batch 4 --blocks 4 --recompute full --schedule looped-bfs --loops 4"
-# What is paid for, the run without it, and what makes the run with it of that.
+# The option that is paid for, the run without it, and the change that makes the run with it.
 PRICES = [
     ("FSDP", "--mesh data=2 --no-fsdp", "--fsdp"),
     ("FSDP, bf16", "--mesh data=2 --no-fsdp --storage bf16 --precision bf16", "--fsdp"),
@@ -98,7 +98,7 @@ def moved(name, before, after):
 
 
 def measure(build, quick, watch, which=PRICES):
-    """A row for each of WHICH; "ms" is the step with what is paid for."""
+    """A row for each of WHICH; "ms" is the step with the option that is paid for."""
     rows = []
     pairs, steps = (6, 4) if quick or which is EXACT else (12, 12)
     with tempfile.TemporaryDirectory(dir="build") as folder:

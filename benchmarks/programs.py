@@ -1,4 +1,4 @@
-"""programs - runs what prints JSON, and says why something cannot be measured."""
+"""programs - runs programs that print JSON, and says why something cannot be measured."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""report - what machine it was, and tables of results."""
+"""report - the machine's description, and tables of results."""
 
 import datetime
 import os
@@ -30,7 +30,7 @@ def busy_cores():
     times = []
     for pause in 0.5, 0:
         with open("/proc/stat") as stat:
-            times.append([int(word) for word in stat.readline().split()[1:9]])  # the last is what other machines took
+            times.append([int(word) for word in stat.readline().split()[1:9]])  # the last is the time that other machines took
         time.sleep(pause)
     ticks = [after - before for before, after in zip(*times)]
     return os.cpu_count() * (1 - (ticks[3] + ticks[4]) / max(1, sum(ticks)))  # idle, waiting for disks
@@ -82,7 +82,7 @@ def milliseconds(value):
 
 
 def interval(run):
-    """Of the median; with ? where there are too few samples to be certain."""
+    """The median's interval; with ? if there are too few samples to be certain."""
     if "interval_ms" not in run:
         return ""
     return " - ".join(map(milliseconds, run["interval_ms"])) + ("" if run["confidence"] >= samples.CONFIDENCE else " ?")
@@ -178,7 +178,7 @@ def print_products(result):
 
 
 def print_attention(result):
-    """GFLOP/s of a core, beside those of products of the same sizes."""
+    """GFLOP/s of a core, beside the rates of products of the same sizes."""
     rows = [["GFLOP/s", "heads' width", "sequence", "attention", "products", "share"]]
     last = None
     for line in result["attention"]:
@@ -282,7 +282,7 @@ def percent(run, share):
 
 
 def print_gpu(results, absent, about):
-    """A step's bound is what cuBLAS alone would take; ours over a peer's time is below 1 where ours is faster."""
+    """A step's bound is the time of cuBLAS alone; ours over a peer's time is below 1 if ours is faster."""
     gpus = ", ".join(about["gpus"]) or "no GPU: a small model, whose times mean nothing"
     print("{0}; engine {engine}; {cpu}, {cores} cores; {compiler}; {date}".format(gpus, **about))
     print(", ".join(f"{name} {value}" for name, value in about["model"].items()) + "\n")

@@ -1,4 +1,4 @@
-"""samples - medians, how certain they are, and what is certain about a ratio of two.
+"""samples - medians, their intervals, and the interval of a ratio of two.
 
 An interval of a median is distribution-free: from one of the sorted values to the one as far from the other end, so
 that the true median lies between with at least CONFIDENCE, whatever the values' distribution. Too few values reach less

@@ -1,5 +1,5 @@
 # Target docs: pages of the headers that are installed, of the guides in docs/ and of the examples, by Doxygen where it is
-# installed. Headers have plain comments; a filter makes those before and behind a declaration Doxygen's.
+# installed. Headers have plain comments; a filter makes the comments before and behind a declaration Doxygen's.
 find_package(Doxygen QUIET)
 if(NOT DOXYGEN_FOUND)
     return()

@@ -1,4 +1,4 @@
-# libshardloop.so, which exports what shardloop/front promises, and nothing else. With BUILD_SHARED_LIBS it is built and
+# libshardloop.so, which exports the symbols that shardloop/front promises, and no others. With BUILD_SHARED_LIBS it is built and
 # installed; otherwise the target sl_shared is there for tests. It has the archive's objects, which Debian's compilers
 # make for programs that lie anywhere; calls within it stay within it. The build's own programs have the archive in them.
 if(NOT SL_DEVICE STREQUAL "cpu" OR SL_SANITIZE)

@@ -90,7 +90,7 @@ def step(build, gpu, job, counted=NONE):
 
 
 def kernels(build, gpu, job, counted=NONE):
-    """Rows of the kernels and products of such a step, those that take most of its time first."""
+    """Rows of the kernels and products of such a step, the longest first."""
     sums = count_step(build, job, lambda lines: by_kernel(lines, gpu, counted))
     rows = [{"part": key[0], "kernel": key[1], "longest": key[2], "launches": count / job.devices, "gb": sums.get((key, "bytes"), 0) / job.devices / 1e9,
              "ms": 1e3 * sums[key, "s"] / job.devices} for (key, field), count in sums.items() if field == "count"]
@@ -114,7 +114,7 @@ def table(results):
 
 
 def speeds(results):
-    """The same of the jobs that others have run, beside what they say."""
+    """The same of the jobs that others have run, beside their published figures."""
     yield "| job | tokens a second | of the peak | others: tokens a second, of the peak |"
     yield "| --- | ---: | ---: | --- |"
     for name, result in results.items():

@@ -71,7 +71,7 @@ def rows_of(name, run, cuda=CUDA, libraries=LIBRARIES):
 
 
 def remade(names, cuda=CUDA, libraries=LIBRARIES, path=counts.TABLE):
-    """Writes the rows of jobs, between those of others; lines about kernels that do not keep to the rule."""
+    """Writes the rows of jobs between the rows of other jobs; returns lines about kernels that do not keep to the rule."""
     others = [row for job, kernels in counts.read(path).items() if job not in names for runs in kernels.values() for row in runs.values()]
     made = [row for name in names for run in counts.RUNS for row in rows_of(name, run, cuda, libraries)]
     counts.write(others + made, path)

@@ -1,4 +1,4 @@
-"""counts - what kernels do where their device code is executed, as a table, and what it says of other launches.
+"""counts - a table of the work that kernels do, counted while their device code is executed, and its answers for other launches.
 
 A row is a kernel in a small run of a job, with all its launches: their blocks and their work; the instructions of PTX that
 warps issued, by kind; sectors of 32 bytes and requests of loads and stores; of shared memory requests, and the passes that
@@ -50,7 +50,7 @@ def statements(text):
 
 
 def instructions(code):
-    """Of machine code: without what fills it up behind its end, a branch to itself and operations that do nothing."""
+    """Instructions of machine code, without the filling behind its end: a branch to itself, and operations that do nothing."""
     operations = [struct.unpack_from("<H", code, at)[0] & OPERATION for at in range(0, len(code), INSTRUCTION)]
     while operations and operations[-1] == NOP:
         operations.pop()
@@ -97,7 +97,7 @@ def read(path=TABLE):
 
 
 def differences(runs, least=0):
-    """By how much each count of the larger run is off what the smaller one says by its work, as a share of it; counts of
+    """By how much each count of the larger run differs from the smaller one's, scaled by the work, as a share of it; counts of
     fewer than LEAST are left out."""
     small, large = (runs[run] for run in RUNS)
     grown = large.work / small.work
@@ -115,7 +115,7 @@ class Launch(typing.NamedTuple):
 
 
 def launch_of(kernels, function, blocks, parameters):
-    """What KERNELS, those of a job, say of a launch; None: they do not have it."""
+    """The row of KERNELS, the kernels of a job, for a launch; None: they do not have it."""
     runs = kernels.get(function)
     if not runs:
         return None

@@ -1,4 +1,4 @@
-"""figures - what GPUs can do, of NVIDIA's data sheets, and what is assumed of them."""
+"""figures - rates of GPUs from NVIDIA's data sheets, and assumptions about them."""
 
 import re
 
@@ -15,7 +15,7 @@ H100 = {
     "cache": 5500.0, "mma_reach": 0.6, "issue_reach": 0.6,
 }
 SHARES = ("products_reach", "attention_reach", "kernels_reach", "mma_reach", "issue_reach")
-# Others, of their data sheets; what is assumed stays.
+# Other GPUs, from their data sheets, with the same assumptions.
 H200 = H100 | {"bandwidth": 4800.0}
 A100 = H100 | {"bf16": 312.0, "tf32": 156.0, "f32": 19.5, "bandwidth": 2039.0, "pcie": 32.0, "link": 300.0, "processors": 108.0, "clock": 1410.0,
                "cache": 4000.0, "mma_reach": 0.9}
@@ -24,7 +24,7 @@ NAMES = {r"H100 (80GB HBM3|SXM)": "H100", r"H200$": "H200", r"A100-SXM4-80GB": "
 
 
 def figures_of(name, text):
-    """What to predict the GPU NAME by, and what that is called: figures that TEXT gives, its own, or else an H100's."""
+    """The figures to predict the GPU NAME by, and their name: those in TEXT, the GPU's own, or else an H100's."""
     if text:
         return read_gpu(text, "--gpu"), text
     own = next((figures for pattern, figures in NAMES.items() if re.search(pattern, name)), None)
@@ -32,7 +32,7 @@ def figures_of(name, text):
 
 
 def read_gpu(text, option="--predict"):
-    """H100, with other figures where TEXT says so: "H100,bandwidth=4800"."""
+    """H100 with the figures in TEXT in place of its own: "H100,bandwidth=4800"."""
     gpu = {}
     for word in text.split(","):
         name, equals, value = word.partition("=")

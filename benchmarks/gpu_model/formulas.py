@@ -21,7 +21,7 @@ def rows_of_heads(p):
 
 
 def written(floats, stored):
-    """Bytes of an element that is written as a float, as bf16, or both: to pointers, None, where they are not 0."""
+    """Bytes of an element that is written as a float, as bf16, or both: to each pointer that is not 0."""
     return 4 * (floats is None) + 2 * (stored is None)
 
 
@@ -31,17 +31,17 @@ def left(floats, stored):
 
 
 def dropped(p):
-    """Of an element of dropout: x, and what it leaves of y and of the slope."""
+    """Bytes of an element of dropout: x, and the forms of y and of the slope that it writes."""
     return HALF[p[12]] + written(p[13], p[15]) + written(p[16], p[17])
 
 
 def norm_forward(p, read):
-    """Of a norm that reads so many bytes of an element: what it leaves as floats, and as bf16."""
+    """Of a norm that reads so many bytes of an element: the bytes that it writes as floats, and as bf16."""
     return p[0] * p[1] * (read + written(p[7], p[9]))
 
 
 def norm_backward(p, read):
-    """The same of backward, where a summand is floats or bf16, and each block of rows may leave two sums of a column."""
+    """The same of backward: a summand is floats or bf16, and each block of rows may write two sums of a column."""
     element = read + written(p[8], p[9]) + written(p[11], p[12])
     return p[1] * p[3] * (p[2] * element + 8 * p[0] * p[13])
 

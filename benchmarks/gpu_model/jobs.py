@@ -13,13 +13,13 @@ class Others(typing.NamedTuple):
 
 
 class Job(typing.NamedTuple):
-    """A driver's run on so many DEVICES, which have equal shares of a step, and what others have published of it."""
+    """A driver's run on so many DEVICES, which have equal shares of a step, and the figures that others have published of it."""
 
     program: str
     options: str
     devices: int = 1
     published: tuple = ()
-    passes: int = 1  # of a step, to count two and three of them in place of all, where there are more
+    passes: int = 1  # of a step: if there are more than three, two and three of them are counted in place of all
 
 
 ALONE = "--mesh data=1,model=1 --schedule plain"
@@ -66,7 +66,7 @@ def of_passes(job, passes):
 
 
 def of_sizes(job, sizes):
-    """JOB with other SIZES where it gives them."""
+    """JOB with SIZES in place of its own."""
     words = job.options.split()
     given = {f"--{name}": str(size) for name, size in sizes.items()}
     return job._replace(options=" ".join(given.get(before, word) for before, word in zip(["", *words], words)))

@@ -1,4 +1,4 @@
-"""pricing - what the lines of an account take on a GPU of some figures, and the step that they make."""
+"""pricing - the time of an account's lines on a GPU of given figures, and of the step that they make."""
 
 import collections
 
@@ -11,7 +11,7 @@ PRODUCT = 2 * 16 * 8 * 16  # operations of an instruction of tensor cores
 
 
 def bounds_of(function, blocks, parameters, gpu, kernels):
-    """Seconds that each kind of what a launch does takes by itself, by kind. KERNELS: what is counted of some."""
+    """Seconds that each kind of work of a launch takes by itself. KERNELS: the counts of some kernels."""
     filled = min(1.0, blocks / gpu["processors"])
     share = filled * gpu["kernels_reach"]
     bounds = {"bytes": BYTES[function](parameters) / (share * gpu["bandwidth"] * 1e9)}
@@ -29,7 +29,7 @@ def bounds_of(function, blocks, parameters, gpu, kernels):
 
 
 def price_launch(name, blocks, parameters, gpu, kernels=NONE):
-    """(part of the step, bytes, seconds on the device, what takes them)"""
+    """(part of the step, bytes, seconds on the device, the kind of work that takes them)"""
     function = function_of(name)
     shortest = 1e-6 * gpu["kernel_us"]
     if function not in BYTES or len(parameters) != PARAMETERS.get(function, len(parameters)):
@@ -41,7 +41,7 @@ def price_launch(name, blocks, parameters, gpu, kernels=NONE):
 
 
 def least_of(name, parameters, gpu):
-    """Seconds that attention's arithmetic takes at least: as products of its type where tensor cores make it."""
+    """Seconds that attention's arithmetic takes at least; on tensor cores as products of its type."""
     function = function_of(name)
     if len(parameters) != PARAMETERS.get(function, len(parameters)):
         return 0.0
@@ -51,7 +51,7 @@ def least_of(name, parameters, gpu):
 
 
 def price_product(m, n, k, kind, moved, gpu):
-    """(flops, seconds, what takes them)"""
+    """(flops, seconds, the kind of work that takes them)"""
     flops = 2 * m * n * k
     bounds = {
         "products": flops / (gpu["products_reach"] * gpu[kind] * 1e12),

@@ -1,4 +1,4 @@
-"""collectives_gloo - what PyTorch's gloo needs for collectives among processes of one machine.
+"""collectives_gloo - times of PyTorch's gloo for collectives among processes of one machine.
 
 Prints a JSON line for each operation, group and size. Measured as bench_collectives.c does: microseconds of a call
 among calls that follow each other, until the slowest process has finished; the median of a few batches, their least and
@@ -85,7 +85,7 @@ def run(rank, options, directory):
         lines = measure_group(options, group, rank) if rank < size else []
         for line in lines if rank == 0 else []:
             print(json.dumps({name: measure.rounded(value) for name, value in line.items()}), flush=True)
-        dist.barrier()  # those outside of the group sleep in it
+        dist.barrier()  # processes outside of the group sleep in it
     dist.destroy_process_group()
 
 

@@ -136,7 +136,7 @@ def block(p, x, key):
     return x + dense(p["out"], dropout(key, jax.nn.silu(dense(p["in"], layer_norm(p["norm"], x)))))
 
 
-# ---- the pipelines: from microbatches [microbatches, rows, hidden] on the first stage to those on the last
+# ---- the pipelines: from microbatches [microbatches, rows, hidden] on the first stage to microbatches on the last
 
 
 def ring(x):

@@ -82,7 +82,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 
-# ---- what both layouts compute on a device
+# ---- a device's computation in both layouts
 
 
 def rounded(x):
@@ -228,7 +228,7 @@ ROW_SEGMENTS = {"mla.k_rope": 2, "mla.q_rope": 2}  # [kv | q]
 
 
 def mesh_parameters(parameters):
-    """From those of one device."""
+    """The same, made from the parameters of one device."""
     stacked = {name: value for name, value in parameters.items() if not name.startswith("blocks.")}
     for name in filter(lambda name: name.startswith("blocks.0."), parameters):
         inner = name.removeprefix("blocks.0.")

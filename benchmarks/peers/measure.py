@@ -1,4 +1,4 @@
-"""measure - what the peers' programs share: their options, the clock, and the line they print."""
+"""measure - the shared part of the peers' programs: their options, the clock, and the line that they print."""
 
 import argparse
 import json
@@ -72,7 +72,7 @@ def thread_ticks():
 
 
 def threads_since(before):
-    """Threads that worked: more than a hundredth of what this process did since its thread_ticks were BEFORE."""
+    """Threads that did more than a hundredth of this process's work since its thread_ticks were BEFORE."""
     used = [ticks - before.get(thread, 0) for thread, ticks in thread_ticks().items()]
     return max(1, sum(100 * ticks > sum(used) for ticks in used))
 
@@ -82,7 +82,7 @@ def peak_bytes():
 
 
 def run(step, steps, warmup):
-    """Calls STEP, which returns the loss when everything that it started is done; returns what was measured."""
+    """Calls STEP, which returns the loss when everything that it started is done; returns the measurements."""
     losses = [step()]
     startup = since_start_ms()
     losses += [step() for _ in range(warmup - 1)]

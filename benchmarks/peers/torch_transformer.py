@@ -149,7 +149,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The names of its parameters are those of model.parameter_shapes."""
+    """The names of its parameters are the keys of model.parameter_shapes."""
 
     def __init__(self, options, positions):
         super().__init__()

@@ -1,4 +1,4 @@
-"""transformer_model - what the transformer peers share: options, parameters, tokens, and what generation reports.
+"""transformer_model - the shared part of the transformer peers: options, parameters, tokens, and the report of generation.
 
 The model is a decoder with a tied embedding: blocks of layers x + mla(rms_norm(x)), x + mlp(rms_norm(x)). Attention is
 multi-head latent attention; its rotary positions turn the key and the whole width of the queries, before the split into
@@ -87,7 +87,7 @@ def parameter_shapes(options):
 
 
 def random_parameters(options):
-    """Arrays by name: kernels keep the scale of what they multiply, nothing is 0 or 1 throughout."""
+    """Arrays by name: kernels keep the scale of their input, no array is 0 or 1 throughout."""
     random = numpy.random.default_rng(42)
     parameters = {}
     for name, shape in parameter_shapes(options).items():

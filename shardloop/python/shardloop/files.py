@@ -96,7 +96,7 @@ def read_checkpoint(path):
 
 
 def read_metrics(path):
-    """({column: array}, last) of what --metrics wrote: a value a step, NaN where a line has none; and the last line, which
+    """({column: array}, last) of a file that --metrics wrote: a value a step, NaN if a line has none; and the last line, which
     tells of the whole run, or {} while it has not ended. A line that is being written is left out."""
     steps, last = [], {}
     with open(path, encoding="utf-8") as lines:

@@ -1,4 +1,4 @@
-"""The shared library: where it is, the structs of its headers, and its errors as exceptions.
+"""The shared library: its place, the structs of its headers, and its errors as exceptions.
 
 A struct here has the fields of the C struct of the same name in <shardloop/...>, in their order; the test python
 compares the sizes."""
@@ -13,7 +13,7 @@ MAX_AXES = MAX_DIMS = 6
 
 
 class Error(Exception):
-    """What the library has refused, or what has ended a run: its line. `status` is 2 for bad input, 3 for a failure."""
+    """The library's line about refused input, or about the failure that ended a run. `status` is 2 for bad input, 3 for a failure."""
 
     def __init__(self, line, status):
         super().__init__(line)
@@ -188,7 +188,7 @@ lib = _load()
 
 
 def check(status, error):
-    """Raises what ERROR, a struct sl_error, says of a call that returned STATUS."""
+    """Raises the line of ERROR, a struct sl_error, for a call that returned STATUS."""
     if status != OK:
         line = error.message.decode("utf-8", "replace") if error.message else "there is not enough memory"
         raise Error(line, status)

@@ -37,7 +37,7 @@ class _Ended(Exception):
 
 
 class Coordinate:
-    """What a program knows of the place where it runs. Arrays are numpy's, of float32, int32 or bfloat16; results are
+    """The place at which a program runs, as the program sees it. Arrays are numpy's, of float32, int32 or bfloat16; results are
     new arrays. AXIS is an axis of the mesh, several with commas between them, or "*" for all. All members of a group
     make the same calls over it, in the same order. Of use only while the program runs, and in its thread."""
 
@@ -132,7 +132,7 @@ class Coordinate:
         return self._call("psum_scatter_dim", axis, x, shape, x.ndim, x.ctypes.shape_as(ctypes.c_size_t), dim)
 
     def all_to_all(self, x, axis, split, concat):
-        """Parts of X along SPLIT go to the members; what comes from them lies side by side along CONCAT."""
+        """Parts of X along SPLIT go to the members; the members' parts lie side by side along CONCAT."""
         x = _array(x)
         split, concat = _dim(x, split), _dim(x, concat)
         if split == concat:
@@ -183,7 +183,7 @@ def run(mesh, program, *arguments, timeout=30.0, checked=True):
 
     An exception of PROGRAM ends the run for all, and is the cause of the Error that this raises; so does a call that
     another coordinate does not make (`checked`), or waits for longer than TIMEOUT seconds. Programs share Python's lock:
-    what is in numpy's and the library's functions runs at the same time, and Python's own lines one after another."""
+    numpy's and the library's functions run at the same time, Python's own lines one after another."""
     mesh = mesh if isinstance(mesh, Mesh) else Mesh(mesh)
     if not timeout > 0:
         raise ValueError(f"timeout is {timeout}, and must be above 0 seconds")
