@@ -12,7 +12,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "collectives/mpi/engine.h"
+#include "collectives/engines.h"
+#include "collectives/mpi/process.h"
+#include "collectives/mpi/shared.h"
+
+enum {
+    SPINS = 200,       /* if every process has its own core: polls without a pause, about 100 us */
+    YIELDS = 8,        /* next; if cores are shared, at once */
+    TAKEN_US = 3,      /* a longer yield let another process work, not only poll */
+    NAP_US = 50,       /* then */
+    DOZE_US = 1000,    /* longest sleep if a bell would ring: parts of long messages do not ring */
+    SPINS_A_LOOK = 16, /* between two readings of the clock */
+};
 
 /* SC: the ringing process sees the owner's sleep, or the owner sees the ring. A reader that has made room sees the
  * owner's request, or the owner sees the room. */
@@ -68,9 +79,86 @@ void sl_mpi_want_room(bool wants) {
 uint32_t sl_mpi_rings(void) { return bells ? atomic_load(&own()->rings) : 0; }
 uint32_t sl_mpi_letters(void) { return bells ? atomic_load(&own()->letters) : 0; }
 
-void sl_mpi_sleep(uint32_t rings, long ns) {
+/* ---- pauses of a wait ---- */
+
+/* Sleeps until the bell has rung more often than RINGS, at most NS nanoseconds (below a second). */
+static void sleep_at_most(uint32_t rings, long ns) {
     const struct timespec time = {.tv_nsec = ns};
     atomic_store(&own()->sleeps, 1);
     if (atomic_load(&own()->rings) == rings) syscall(SYS_futex, &own()->rings, FUTEX_WAIT, rings, &time, NULL, 0);
     atomic_store(&own()->sleeps, 0);
+}
+
+static void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+void sl_mpi_pause(int round) {
+    const int spins = sl_mpi_process()->spin ? SPINS : 0;
+    if (round < spins) return;
+    if (round < spins + YIELDS) {
+        sched_yield();
+        return;
+    }
+    const struct timespec nap = {.tv_nsec = NAP_US * 1000L};
+    nanosleep(&nap, NULL);
+}
+
+void sl_mpi_pause_for_letter(int round, uint32_t rings) {
+    const int first = sl_mpi_process()->spin ? SPINS + YIELDS : YIELDS;
+    if (!sl_mpi_has_bells() || round < first) {
+        sl_mpi_pause(round);
+        return;
+    }
+    const int doubled = sl_mpi_bells_tell_all() ? round - first : 0;
+    const long us = doubled < 5 ? (long)NAP_US << doubled : DOZE_US;
+    sleep_at_most(rings, 1000 * us);
+}
+
+/* Whether the bell rings within a few checks, or after one yield if cores are shared. */
+static bool is_rung(uint32_t rings) {
+    if (!sl_mpi_process()->spin) {
+        sched_yield();
+        return sl_mpi_rings() != rings;
+    }
+    for (int i = 0; i < SPINS_A_LOOK; i++) {
+        relax();
+        if (sl_mpi_rings() != rings) return true;
+    }
+    return false;
+}
+
+/* If cores are shared, the process sleeps after a few yields in which others worked. As long as no process uses the
+ * core, staying awake is better: waking up takes long. */
+bool sl_mpi_pause_until_rung(uint32_t rings) {
+    double now = sl_now();
+    const double end = now + SL_AWAKE_SECONDS;
+    for (int taken = 0; taken < YIELDS && now < end;) {
+        const double before = now;
+        if (is_rung(rings)) return true;
+        now = sl_now();
+        taken += !sl_mpi_process()->spin && now - before > 1e-6 * TAKEN_US;
+    }
+    sleep_at_most(rings, 1000000L * SL_MPI_TICK_MS);
+    return sl_mpi_rings() != rings;
+}
+
+/* ---- requests of MPI's ---- */
+
+bool sl_mpi_is_pending(MPI_Request request) {
+    int ended = 1;
+    if (request != MPI_REQUEST_NULL) MPI_Request_get_status(request, &ended, MPI_STATUS_IGNORE);
+    return !ended;
+}
+
+void sl_mpi_withdraw_receive(MPI_Request *request, double end) {
+    int ended = !sl_mpi_is_pending(*request);
+    if (!ended) MPI_Cancel(request);
+    for (int round = 0; !ended; round++) {
+        MPI_Test(request, &ended, MPI_STATUS_IGNORE);
+        if (sl_now() > end) break;
+        if (!ended) sl_mpi_pause(round);
+    }
 }

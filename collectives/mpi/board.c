@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "collectives/mpi/board.h"
-
-#include "collectives/mpi/engine.h"
+#include "collectives/mpi/process.h"
+#include "collectives/mpi/shared.h"
 
 struct finding {
     _Atomic uint64_t looked; /* us: time of the last check */

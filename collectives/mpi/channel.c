@@ -10,7 +10,7 @@
  *
  * Before its first message the sender sends the receiver its arguments, and the origin of the memory. A channel to
  * oneself is a ring in memory. */
-#include "collectives/mpi/engine.h"
+#include "collectives/mpi/wire.h"
 
 #include <limits.h>
 #include <stdalign.h>
@@ -188,7 +188,7 @@ static void match(struct sl_mpi_channel *channel) {
     sl_mpi_propose(run, SL_FAILED, -1, &verdict);
 }
 
-void sl_mpi_channels_match(struct sl_mpi_run *run) {
+static void match_all(struct sl_mpi_run *run) {
     for (struct sl_mpi_channel *channel = run->channels; channel; channel = channel->next) {
         int ended = 0;
         if (channel->match == MPI_REQUEST_NULL) continue;
@@ -203,7 +203,7 @@ void sl_mpi_channels_match(struct sl_mpi_run *run) {
 
 static bool is_ready(struct sl_mpi_channel *channel, int slot) {
     int ended = 0;
-    if (channel->match != MPI_REQUEST_NULL) sl_mpi_channels_match(channel->run);
+    if (channel->match != MPI_REQUEST_NULL) match_all(channel->run);
     if (channel->run->proposed) return false; /* data may belong to another call */
     return sl_mpi_ok(channel->run, MPI_Test(&channel->request[slot], &ended, MPI_STATUS_IGNORE), channel->name) &&
            ended;
@@ -226,7 +226,7 @@ static bool has_shared_room(const struct sl_mpi_channel *channel) {
 }
 
 static bool has_shared_message(const struct sl_mpi_channel *channel) {
-    if (channel->match != MPI_REQUEST_NULL) sl_mpi_channels_match(channel->run);
+    if (channel->match != MPI_REQUEST_NULL) match_all(channel->run);
     return channel->memory && reached(channel, SENDER, handed_over(channel, RECEIVER) + 1);
 }
 
@@ -323,9 +323,13 @@ int sl_mpi_channel_release(struct sl_spmd *self, struct sl_channel *channel) {
     return hand_over(self, channel, RECEIVER);
 }
 
-/* ---- closing ---- */
+/* ---- as a carrier ---- */
 
-bool sl_mpi_channels_sending(const struct sl_mpi_run *run) {
+static void advance(struct sl_mpi_run *run) {
+    if (run->unmatched) match_all(run);
+}
+
+static bool is_sending(const struct sl_mpi_run *run) {
     for (const struct sl_mpi_channel *channel = run->channels; channel; channel = channel->next) {
         const bool sends = channel->from == run->spmd.coordinate;
         for (int slot = 0; slot < channel->slots && sends; slot++) {
@@ -335,7 +339,7 @@ bool sl_mpi_channels_sending(const struct sl_mpi_run *run) {
     return false;
 }
 
-void sl_mpi_channels_withdraw(struct sl_mpi_run *run, double end) {
+static void withdraw(struct sl_mpi_run *run, double end) {
     for (struct sl_mpi_channel *channel = run->channels; channel; channel = channel->next) {
         if (channel->to != run->spmd.coordinate) continue;
         sl_mpi_withdraw_receive(&channel->match, end);
@@ -343,7 +347,7 @@ void sl_mpi_channels_withdraw(struct sl_mpi_run *run, double end) {
     }
 }
 
-void sl_mpi_channels_close(struct sl_mpi_run *run) {
+static void close_all(struct sl_mpi_run *run) {
     while (run->channels) {
         struct sl_mpi_channel *channel = run->channels;
         run->channels = channel->next;
@@ -353,3 +357,5 @@ void sl_mpi_channels_close(struct sl_mpi_run *run) {
         free_channel(channel);
     }
 }
+
+const struct sl_mpi_carrier sl_mpi_channels = {advance, withdraw, is_sending, close_all};

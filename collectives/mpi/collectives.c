@@ -3,7 +3,7 @@
  *
  * A call is in slot (its number modulo SL_MAX_IN_FLIGHT) of its group, which has its own tags. A wait for one call
  * advances all calls under way: a peer may need another one first. */
-#include "collectives/mpi/engine.h"
+#include "collectives/mpi/wire.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -74,10 +74,6 @@ static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, cons
     return communicator;
 }
 
-int sl_mpi_tag_of(const struct sl_mpi_communicator *communicator, int slot, enum sl_mpi_kind kind) {
-    return sl_mpi_tag(((int64_t)communicator->number * SL_MAX_IN_FLIGHT + slot) * SL_MPI_KINDS + kind, false);
-}
-
 /* All coordinates open the same groups in the same order: a group's number is the same everywhere. */
 int sl_mpi_group_open(struct sl_spmd *self, struct sl_group *group) {
     struct sl_mpi_run *run = sl_mpi_self(self);
@@ -106,7 +102,8 @@ static bool advance(struct sl_mpi_call *c) {
     return c->phase == SL_MPI_IDLE && sl_mpi_unheard(c) < 0;
 }
 
-void sl_mpi_advance(struct sl_mpi_run *run) {
+static void advance_all(struct sl_mpi_run *run) {
+    if (run->status) return;
     run->moves_by_mpi = false;
     for (struct sl_mpi_call **at = &run->active; *at && !run->proposed && !run->status;) {
         struct sl_mpi_call *c = *at;
@@ -144,7 +141,7 @@ static int laggard(void *of) {
 
 /* ---- after the end of the run ---- */
 
-void sl_mpi_groups_withdraw(struct sl_mpi_run *run, double end) {
+static void withdraw(struct sl_mpi_run *run, double end) {
     for (struct sl_mpi_call *c = run->active; c; c = c->next) {
         for (int peer = 0; peer < c->call.group->size; peer++) {
             if (c->receive) sl_mpi_withdraw_receive(&c->receive[peer], end);
@@ -260,7 +257,7 @@ int sl_mpi_group_close(struct sl_spmd *self, struct sl_group *group, const char 
     return SL_OK;
 }
 
-bool sl_mpi_groups_sending(const struct sl_mpi_run *run) {
+static bool is_sending(const struct sl_mpi_run *run) {
     for (const struct sl_mpi_call *c = run->active; c; c = c->next) {
         if (c->phase != SL_MPI_IDLE) return true;
         if (find_pending(c->tell, c->call.group->size) >= 0) return true;
@@ -268,10 +265,12 @@ bool sl_mpi_groups_sending(const struct sl_mpi_run *run) {
     return false;
 }
 
-void sl_mpi_groups_close(struct sl_mpi_run *run) {
+static void close_all(struct sl_mpi_run *run) {
     while (run->communicators) {
         struct sl_mpi_communicator *communicator = run->communicators;
         run->communicators = communicator->next;
         free_communicator(communicator);
     }
 }
+
+const struct sl_mpi_carrier sl_mpi_groups = {advance_all, withdraw, is_sending, close_all};

@@ -1,5 +1,5 @@
 /* engine.c - the mpi engine: runs the program at this process's coordinate, and reports the run's verdict. */
-#include "collectives/mpi/engine.h"
+#include "collectives/mpi/wire.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -12,22 +12,21 @@
 static const double time_to_end = 1;    /* seconds, for messages to arrive without a waiting process */
 static const double time_to_return = 2; /* seconds, for an absent coordinate to return */
 
-/* ---- giving up ---- */
-
-int sl_mpi_give_up(struct sl_mpi_run *run, int status) {
-    struct sl_error verdict = {0};
-    char who[SL_VERDICT_NAME];
-    sl_verdict_name(run->mesh, run->spmd.coordinate, who);
-    if (run->spmd.error.message[0]) {
-        sl_verdict_add(&verdict, "%s: %s", who, run->spmd.error.message);
-    } else {
-        sl_verdict_add(&verdict, "%s: the program returned status %d", who, status);
-    }
-    sl_mpi_propose(run, status, -1, &verdict);
-    return sl_mpi_await_end(run);
-}
+static const struct sl_mpi_carrier *const carriers[SL_MPI_CARRIERS] = {&sl_mpi_channels, &sl_mpi_groups};
 
 /* ---- the beginning ---- */
+
+/* Room for a question or an answer of each process, and as many again. */
+static bool joined(MPI_Comm host) {
+    if (!sl_mpi_provide_messages(2 * sl_mpi_process()->size)) return false;
+    sl_mpi_mailboxes_open(host);
+    return true;
+}
+
+static int join(double timeout, struct sl_error *error) {
+    static const struct sl_mpi_joining joining = {joined, sl_mpi_stop_listening};
+    return sl_mpi_join(timeout, &joining, error);
+}
 
 static int make_wire(struct sl_mpi_run *run, struct sl_error *error) {
     MPI_Request request;
@@ -40,8 +39,6 @@ static int make_wire(struct sl_mpi_run *run, struct sl_error *error) {
 }
 
 /* ---- the end ---- */
-
-static bool sends(const struct sl_mpi_run *run) { return sl_mpi_groups_sending(run) || sl_mpi_channels_sending(run); }
 
 /* Seconds to wait, once the run has ended, for missing processes: they may still compute, or return. */
 static double patience(const struct sl_mpi_run *run) {
@@ -73,7 +70,7 @@ static void finish(struct sl_mpi_run *run, int status) {
 /* Waits for a while until all sent messages have arrived. */
 static void let_arrive(struct sl_mpi_run *run) {
     const double end = sl_now() + time_to_end;
-    for (int round = 0; sends(run) && sl_now() < end; round++) {
+    for (int round = 0; sl_mpi_is_sending(run) && sl_now() < end; round++) {
         sl_mpi_turn(run);
         sl_mpi_pause(round);
     }
@@ -87,15 +84,15 @@ static int close_run(struct sl_mpi_run *run, struct sl_error *error) {
     bool over = !run->status;
     if (over) {
         let_arrive(run);
-        sl_mpi_meet(&(struct sl_mpi_attendance){.occasion = SL_MPI_CLOSE, .number = run->number, .status = sends(run)});
+        sl_mpi_meet(&(struct sl_mpi_attendance){
+            .occasion = SL_MPI_CLOSE, .number = run->number, .status = sl_mpi_is_sending(run)});
         if (!sl_mpi_await_all(&missing))
             status = sl_mpi_report_missing(run->mesh, &missing, "before the run ended", error);
     }
     for (int rank = 0; rank < process->size && over; rank++) over = !process->lost && !sl_mpi_attendance(rank)->status;
     if (over) {
         sl_mpi_withdraw(run);
-        sl_mpi_groups_close(run);
-        sl_mpi_channels_close(run);
+        for (int i = 0; i < SL_MPI_CARRIERS; i++) carriers[i]->close(run);
         MPI_Comm_free(&run->wire);
         free(run);
     } else {
@@ -119,6 +116,7 @@ static struct sl_mpi_run *new_run(const struct sl_mesh *mesh, const struct sl_en
     run->place_called = (char(*)[SL_MPI_PLACE])(run->chain + processes);
     run->mesh = mesh;
     run->engine = engine;
+    run->carrier = carriers;
     run->number = ++sl_mpi_process()->runs;
     sl_mpi_process()->speaker = 0;
     run->watch.peer = run->absent = -1;
@@ -165,7 +163,7 @@ static int run_here(struct sl_mpi_run *run, sl_program *program, void *arg) {
 
 static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg) {
     struct sl_error error = {0};
-    if (sl_mpi_open(engine->timeout, &error)) return sl_report(engine, &error);
+    if (join(engine->timeout, &error)) return sl_report(engine, &error);
     struct sl_mpi_process *process = sl_mpi_process();
     struct sl_mpi_run *run = new_run(mesh, engine);
     process->timeout = engine->timeout;
@@ -175,7 +173,7 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
     }
     sl_mpi_mailboxes_clear();
     sl_mpi_catch_sigterm(); /* a waiting process reports the loss of others */
-    if (sl_mpi_start_together(run, &error) || make_wire(run, &error)) {
+    if (sl_mpi_start_together(mesh, engine, run->number, &error) || make_wire(run, &error)) {
         sl_mpi_release_sigterm();
         if (!process->lost) free(run); /* otherwise MPI may still write there */
         return sl_report(engine, &error);
@@ -199,7 +197,7 @@ const struct sl_engine_table sl_engine_mpi = {
     .name = "mpi",
     .apart = true,
     .both_ends = true,
-    .open = sl_mpi_open,
+    .open = join,
     .speaks = sl_mpi_speaks,
     .reports = sl_mpi_reports,
     .run = run_mesh,

@@ -8,7 +8,7 @@
  *
  * Contiguous blocks are sent from, and received into, the program's own memory; others are packed in a buffer of the
  * group's. An exchange begins when the previous one has ended, so none writes where another still reads. */
-#include "collectives/mpi/engine.h"
+#include "collectives/mpi/wire.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,16 +57,6 @@ static char *take_piece(struct sl_mpi_call *c, size_t bytes) {
     return c->buffer->memory + c->buffer->bytes * (size_t)c->piece;
 }
 
-/* ---- members concerned by a call ---- */
-
-bool sl_mpi_receives_from(const struct sl_collective *call, int peer) {
-    return sl_has_position(sl_call_sources(call), peer);
-}
-
-bool sl_mpi_sends_to(const struct sl_collective *call, int peer) {
-    return sl_has_position(sl_call_destinations(call), peer);
-}
-
 static bool combines(const struct sl_collective *call) { return sl_operation_of(call)->reduction != SL_NO_REDUCTION; }
 
 /* ---- blocks ---- */
@@ -74,14 +64,6 @@ static bool combines(const struct sl_collective *call) { return sl_operation_of(
 /* The element at INDEX; NULL if ARRAY is NULL, as in a barrier. */
 static char *element(const struct sl_collective *call, const void *array, size_t index) {
     return array ? (char *)array + index * sl_dtype_size(call->dtype) : NULL;
-}
-
-/* Beginning of the block for PEER in the input, and of the block from PEER in the output. */
-const char *sl_mpi_input_block(const struct sl_collective *call, int peer) {
-    return element(call, call->input, (size_t)peer * call->input_view.peer);
-}
-char *sl_mpi_output_block(const struct sl_collective *call, int peer) {
-    return element(call, call->output, (size_t)peer * call->output_view.peer);
 }
 
 /* Copies a block, run by run. */
@@ -126,11 +108,6 @@ static void receive(struct sl_mpi_call *c, int peer, void *data, size_t count) {
               MPI_Irecv(data, (int)count, type_of(c->call.dtype), sl_group_member(c->call.group, peer),
                         sl_mpi_tag_of(c->communicator, c->slot, kind), c->run->wire, &c->receive[peer]),
               "MPI_Irecv");
-}
-
-int sl_mpi_next_peer(const struct sl_collective *call, int k) { return (call->group->rank + k) % call->group->size; }
-int sl_mpi_previous_peer(const struct sl_collective *call, int k) {
-    return (call->group->rank + call->group->size - k) % call->group->size;
 }
 
 /* ---- blocks from all to all ---- */

@@ -8,7 +8,7 @@
  * from, and reads them. In long sums over many members each member sums a share, into its own piece, and reads the
  * others' sums in a second part of the round. Words in the mailbox count a slot's rounds, from the beginning of the
  * run: they are the members' only signals. A piece is written again when all have read it. */
-#include "collectives/mpi/engine.h"
+#include "collectives/mpi/wire.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>

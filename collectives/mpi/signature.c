@@ -6,7 +6,7 @@
  *
  * In unchecked mode, mailboxes carry the call (mailbox.c). Without mailboxes, the call travels beside the data, to the
  * receivers, and received data is not used before the calls have been compared. */
-#include "collectives/mpi/engine.h"
+#include "collectives/mpi/wire.h"
 
 #include <stdio.h>
 

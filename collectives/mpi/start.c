@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "collectives/engines.h"
-#include "collectives/mpi/engine.h"
+#include "collectives/mpi/process.h"
 #include "collectives/signatures.h"
 #include "spmd/base/build_id.h"
 #include "spmd/device/device.h"
@@ -21,14 +21,14 @@ static int refuse(struct sl_error *error) {
 
 /* ---- contents of a signature ---- */
 
-static bool sign(const struct sl_mpi_run *run, struct sl_signature *signature) {
-    char build[SL_BUILD_ID_SIZE], mesh[200], number[20];
-    snprintf(number, sizeof number, "%d", run->number);
+static bool sign(const struct sl_mesh *mesh, const struct sl_engine *engine, int number,
+                 struct sl_signature *signature) {
+    char build[SL_BUILD_ID_SIZE], axes[200], run[20];
+    snprintf(run, sizeof run, "%d", number);
     return sl_signature_add(signature, "build", sl_build_id(build)) &&
-           sl_signature_add(signature, "mesh", sl_mesh_print(run->mesh, mesh, sizeof mesh)) &&
-           sl_signature_add(signature, "checked mode", run->engine->checked ? "yes" : "no") &&
-           sl_signature_add(signature, "number of the run", number) &&
-           sl_signature_append(signature, run->engine->signature);
+           sl_signature_add(signature, "mesh", sl_mesh_print(mesh, axes, sizeof axes)) &&
+           sl_signature_add(signature, "checked mode", engine->checked ? "yes" : "no") &&
+           sl_signature_add(signature, "number of the run", run) && sl_signature_append(signature, engine->signature);
 }
 
 /* ---- differences ---- */
@@ -74,7 +74,7 @@ static void close_exchange(struct exchange *exchange) {
     free(exchange->theirs);
 }
 
-static int tell_differences(const struct sl_mpi_run *run, const struct sl_signature *mine, struct sl_error *error) {
+static int tell_differences(const struct sl_mesh *mesh, const struct sl_signature *mine, struct sl_error *error) {
     struct sl_mpi_process *process = sl_mpi_process();
     struct exchange exchange = {0};
     struct sl_mpi_missing missing;
@@ -87,9 +87,9 @@ static int tell_differences(const struct sl_mpi_run *run, const struct sl_signat
     MPI_Iallgatherv(mine->bytes, exchange.bytes[process->rank], MPI_BYTE, exchange.all, exchange.bytes, exchange.place,
                     MPI_BYTE, process->comm, &request);
     if (!sl_mpi_await(&request, &missing)) /* MPI may still write into the memory */
-        return sl_mpi_report_missing(run->mesh, &missing, "before the run began", error);
+        return sl_mpi_report_missing(mesh, &missing, "before the run began", error);
     sl_error_set(error, SL_BAD_INPUT, "engine mpi: ");
-    sl_verdict_signatures(error, run->mesh, process->size, exchange.theirs);
+    sl_verdict_signatures(error, mesh, process->size, exchange.theirs);
     close_exchange(&exchange);
     return error->status;
 }
@@ -112,46 +112,47 @@ static int check_attendance(struct sl_error *error) {
     return SL_OK;
 }
 
-static int meet(const struct sl_mpi_run *run, const struct sl_signature *mine, struct sl_error *error) {
+static int meet(const struct sl_mesh *mesh, int number, const struct sl_signature *mine, struct sl_error *error) {
     const int size = sl_mpi_process()->size, most = INT_MAX / size < MOST_BYTES ? INT_MAX / size : MOST_BYTES;
     struct sl_mpi_missing missing;
     sl_mpi_meet(&(struct sl_mpi_attendance){.occasion = SL_MPI_START,
-                                            .number = run->number,
+                                            .number = number,
                                             .bytes = mine->size < (size_t)most ? (int)mine->size : most,
                                             .hash = sl_signature_hash(mine)});
-    if (!sl_mpi_await_all(&missing)) return sl_mpi_report_missing(run->mesh, &missing, "before the run began", error);
+    if (!sl_mpi_await_all(&missing)) return sl_mpi_report_missing(mesh, &missing, "before the run began", error);
     SL_TRY(check_attendance(error));
     for (int rank = 0; rank < size; rank++)
-        if (first_like(rank) != 0) return tell_differences(run, mine, error);
+        if (first_like(rank) != 0) return tell_differences(mesh, mine, error);
     return SL_OK;
 }
 
 /* Checks the number of processes against the mesh, on which all agree. */
-static int check_processes(const struct sl_mpi_run *run, struct sl_error *error) {
-    const int size = sl_mpi_process()->size, wanted = run->mesh->size;
-    char mesh[200];
-    sl_mesh_print(run->mesh, mesh, sizeof mesh);
-    if (!sl_device.shares_memory && run->engine->table == &sl_engine_mpi)
+static int check_processes(const struct sl_mesh *mesh, const struct sl_engine *engine, struct sl_error *error) {
+    const int size = sl_mpi_process()->size, wanted = mesh->size;
+    char axes[200];
+    sl_mesh_print(mesh, axes, sizeof axes);
+    if (!sl_device.shares_memory && engine->table == &sl_engine_mpi)
         return sl_error_set(error, SL_BAD_INPUT,
                             "engine mpi moves data in the host's memory, and layers compute in memory of devices "
                             "(%s): use engine nccl, or a build of another preset",
                             sl_device.name);
-    if (size == wanted || (size > wanted && run->engine->spare)) return SL_OK;
+    if (size == wanted || (size > wanted && engine->spare)) return SL_OK;
     if (size == 1)
         return sl_error_set(error, SL_BAD_INPUT,
                             "engine mpi: the mesh %s needs %d processes, this is a single one: start it by "
                             "mpirun -n %d PROGRAM, or by srun",
-                            mesh, wanted, wanted);
+                            axes, wanted, wanted);
     return sl_error_set(error, SL_BAD_INPUT, "engine mpi: the mesh %s needs %d processes, the launcher has started %d",
-                        mesh, wanted, size);
+                        axes, wanted, size);
 }
 
-int sl_mpi_start_together(struct sl_mpi_run *run, struct sl_error *error) {
+int sl_mpi_start_together(const struct sl_mesh *mesh, const struct sl_engine *engine, int number,
+                          struct sl_error *error) {
     struct sl_signature mine = {0};
     if (sl_mpi_process()->lost)
         return sl_error_set(error, SL_FAILED, "engine mpi: a process was lost in an earlier run");
-    int status = sign(run, &mine) ? meet(run, &mine, error) : refuse(error);
-    if (!status) status = check_processes(run, error);
+    int status = sign(mesh, engine, number, &mine) ? meet(mesh, number, &mine, error) : refuse(error);
+    if (!status) status = check_processes(mesh, engine, error);
     sl_signature_free(&mine);
     return status;
 }

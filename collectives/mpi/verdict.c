@@ -12,7 +12,7 @@
  *
  * - The peer itself waits in a circle of coordinates, in which no wait has ended for the engine's timeout. Answers do
  * not say whether data is still on its way, so this is a decision, as absence is. */
-#include "collectives/mpi/engine.h"
+#include "collectives/mpi/word.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,6 @@ enum state { COMPUTES, WAITS, HAS_RETURNED, HAS_RETURNED_AND_SENDS };
 
 static const double time_to_arrive = 0.3; /* seconds, for a peer's messages sent before its return */
 static const double last_moments = 0.4;   /* seconds, to reach a verdict before the launcher's second signal */
-static const double time_to_tell = 0.3;   /* seconds, for coordinates to report their waits */
 
 /* ---- messages ---- */
 
@@ -105,24 +104,6 @@ static void tell_waiting(struct sl_mpi_run *run, int who) {
         post(run, who, &message);
 }
 
-void sl_mpi_collect_waits(struct sl_mpi_run *run) {
-    struct sl_waits *waits = run->engine->waits;
-    const double end = sl_now() + time_to_tell;
-    if (!waits || !run->heard) return;
-    for (int round = 0; sl_now() < end; round++) {
-        int missing = 0;
-        for (int i = 0; i < run->mesh->size; i++)
-            missing += !sl_set_has(run->told, i) && i != run->absent && !sl_mpi_is_gone(i);
-        if (!missing) break;
-        sl_mpi_turn(run);
-        sl_mpi_pause(round);
-    }
-    for (int i = 0; i < run->mesh->size; i++)
-        if (!sl_set_has(run->told, i))
-            waits->coordinate[i] = (struct sl_waiting){.state = SL_WAITING_UNKNOWN, .peer = -1};
-    waits->coordinates = run->mesh->size;
-}
-
 /* The first verdict is the run's. */
 static void adopt(struct sl_mpi_run *run, const struct sl_mpi_message *end) {
     if (run->status) return;
@@ -180,11 +161,6 @@ static void end_alone(struct sl_mpi_run *run) {
     announce(run, &run->proposal);
 }
 
-int sl_mpi_await_end(struct sl_mpi_run *run) {
-    for (int round = 0; sl_mpi_turn(run) == SL_OK; round++) sl_mpi_pause(round);
-    return SL_FAILED;
-}
-
 /* Neighbours read it on the board. */
 void sl_mpi_say_quiet(struct sl_mpi_run *run) {
     const int me = sl_mpi_process()->rank;
@@ -201,6 +177,12 @@ bool sl_mpi_is_quiet(const struct sl_mpi_run *run, int coordinate) {
 
 /* ---- answers ---- */
 
+bool sl_mpi_is_sending(const struct sl_mpi_run *run) {
+    for (int i = 0; i < SL_MPI_CARRIERS; i++)
+        if (run->carrier[i]->is_sending(run)) return true;
+    return false;
+}
+
 static struct sl_mpi_note note_of(struct sl_mpi_run *run) {
     struct sl_mpi_note note = {.run = run->number, .state = COMPUTES, .peer = -1, .number = run->waits};
     sl_last_call_describe(&run->place, note.place, sizeof note.place);
@@ -208,8 +190,7 @@ static struct sl_mpi_note note_of(struct sl_mpi_run *run) {
         note.peer = peer_of(run);
         note.state = note.peer >= 0 ? WAITS : COMPUTES;
     } else if (run->returned) {
-        const bool sends = sl_mpi_groups_sending(run) || sl_mpi_channels_sending(run);
-        note.state = sends ? HAS_RETURNED_AND_SENDS : HAS_RETURNED;
+        note.state = sl_mpi_is_sending(run) ? HAS_RETURNED_AND_SENDS : HAS_RETURNED;
     }
     return note;
 }

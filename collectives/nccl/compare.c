@@ -6,7 +6,7 @@
  * of the call is sent or received. */
 #include <time.h>
 
-#include "collectives/mpi/engine.h"
+#include "collectives/mpi/wire.h"
 #include "collectives/nccl/engine.h"
 
 /* Seconds after which a stream goes on in any case: NCCL may wait for it during an abort. By then NCCL has signalled

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "collectives/engines.h"
-#include "collectives/mpi/engine.h"
+#include "collectives/mpi/wire.h"
 #include "collectives/nccl/engine.h"
 
 /* MPI has one state per process, and so does this file. */
@@ -453,12 +453,14 @@ const struct sl_nccl_hosts sl_nccl_processes = {
     .channel_raise = channel_raise,
 };
 
+static int join(double timeout, struct sl_error *error) { return sl_engine_mpi.open(timeout, error); }
+
 const struct sl_engine_table sl_engine_nccl_processes = {
     .name = "nccl",
     .most = SL_NCCL_MOST,
     .apart = true,
     .both_ends = true,
-    .open = sl_mpi_open,
+    .open = join,
     .speaks = sl_mpi_speaks,
     .reports = sl_mpi_reports,
     .run = sl_nccl_run,
