@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""circles.py BUILD [ROOT] - circles of calls between files of a folder, in the objects of a build; prints TAP.
+circles.py --list BUILD [ROOT] - prints them: the folder, the number of files, the files.
+circles.py --self-test [CC] - compiles small files with circles, and sees them found; prints TAP.
+
+A file calls another one if its object needs a function that the other's object defines. A circle is a set of files of
+one folder, each of which reaches each other one by calls within the folder."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+# The circles that are left, by folders. None is added; one that becomes smaller is made so here, too.
+LEFT = {
+    "collectives/local": ["channel collectives engine gates groups verdict wait"],
+    "collectives/nccl": ["channel collectives engine graphs move"],
+    "drivers/common": ["adopt checkpoints common_options metrics option_reads options output"],
+    "drivers/gpipe": ["fit run"],
+    "drivers/machine": ["measure measure_links"],
+    "drivers/plan": ["memory pipeline"],
+    "drivers/text": ["line_editor lines"],
+    "drivers/transformer": ["choices data ending evaluate generate interactive memory options prompts samples stream worker"],
+    "layers/models": ["published published_keys published_rotary published_sizes"],
+    "layers/modules": ["kept module not_finite"],
+    "layers/modules/parameters": ["far_values parameters"],
+    "layers/modules/sequence": ["mla mla_caches mla_latents", "token_chunks token_table"],
+    "layers/tokenizers": ["tokenizer tokenizer_json"],
+    "layers/training": ["pipeline pipeline_check pipeline_offload pipeline_plan"],
+    "spmd/device": ["constants cuda driver graph tape"],
+    "spmd/schedule": ["1f1b clock dualpipe lockstep looped registry schedule zero_bubble", "cores simulate"],
+    "spmd/schedule/synthesis": ["improve list periodic synthesize"],
+    "tests/fake_cuda": ["cuda graph record streams"],
+    "tests/ptx/executor": ["report team warp"],
+}
+
+
+def objects(build, root):
+    """The objects of a build with their sources, as paths from ROOT. CMake keeps objects of sources that are gone."""
+    for folder, _, names in os.walk(build):
+        place = re.fullmatch(r"(.*?)/?CMakeFiles/[^/]+\.dir/?(.*)", os.path.relpath(folder, build))
+        for name in names if place else []:
+            parts = [".." if part == "__" else part for part in place[2].split("/")]
+            source = os.path.normpath(os.path.join(place[1], *parts, name[:-2]))
+            if name.endswith(".c.o") and os.path.exists(os.path.join(root, source)):
+                yield os.path.join(folder, name), source
+
+
+def read_functions(source_of):
+    """The functions that each source defines, and those that it needs."""
+    defined, needed = {}, {}
+    command = [os.environ.get("NM", "nm"), "-A", "-g", "-P", *source_of]
+    for line in subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
+        path, symbol = line.rsplit(": ", 1)
+        name, kind = symbol.split()[:2]
+        if kind in "TWU":
+            (needed if kind == "U" else defined).setdefault(source_of[path], set()).add(name)
+    return defined, needed
+
+
+def read_calls(build, root):
+    """The files of its own folder that each file calls."""
+    source_of = dict(objects(build, root))
+    defined, needed = read_functions(source_of) if source_of else ({}, {})
+    home = {}
+    for source, functions in defined.items():
+        for function in functions:
+            home.setdefault((os.path.dirname(source), function), set()).add(source)
+    calls = {source: set() for source in source_of.values()}
+    for source, functions in needed.items():
+        for function in functions - defined.get(source, set()):
+            calls[source] |= home.get((os.path.dirname(source), function), set())
+    return calls
+
+
+def reached(calls, start):
+    found, left = set(), [start]
+    while left:
+        for source in calls[left.pop()] - found:
+            found.add(source)
+            left.append(source)
+    return found
+
+
+def find_circles(calls):
+    """Sets of two or more files, by folders; a file is named without its folder and its ending."""
+    reach = {source: reached(calls, source) for source in calls}
+    found = {}
+    for circle in {frozenset(other for other in reach[source] if source in reach[other]) for source in calls}:
+        if len(circle) > 1:
+            names = sorted(os.path.basename(source)[:-2] for source in circle)
+            found.setdefault(os.path.dirname(min(circle)), []).append(" ".join(names))
+    return {folder: sorted(circles) for folder, circles in sorted(found.items())}
+
+
+def compare(found, left, built):
+    """New circles, and circles that are not left any more, of files that are BUILT."""
+    for folder in sorted({*found, *left}):
+        for circle in found.get(folder, []):
+            if circle not in left.get(folder, []):
+                yield f"{folder}: a circle of calls: {circle}"
+        for circle in left.get(folder, []):
+            there = all(f"{folder}/{name}.c" in built for name in circle.split())
+            if there and circle not in found.get(folder, []):
+                yield f"{folder}: not a circle any more: take it off LEFT (tests/circles.py), or make it smaller: {circle}"
+
+
+def check(build, root):
+    calls = read_calls(build, root)
+    points = Points()
+    points.point(len(calls) > 100, f"the objects are there ({len(calls)} files)")
+    wrong = list(compare(find_circles(calls), LEFT, set(calls)))
+    points.point(not wrong, "no circles of calls between files of a folder, but for those that are left", wrong)
+    points.end()
+
+
+def show(build, root):
+    for folder, circles in find_circles(read_calls(build, root)).items():
+        for circle in circles:
+            print(f"{folder}: {len(circle.split())} files: {circle}")
+
+
+def self_test(compiler):
+    points = Points()
+    files = {
+        "a/one.c": "void two(void); void one(void) { two(); }",
+        "a/two.c": "void three(void); void two(void) { three(); }",
+        "a/three.c": "void one(void); void high(void); void three(void) { one(); high(); }",
+        "a/high.c": "void one(void); void high(void) { one(); }",
+        "a/top.c": "void one(void); void top(void) { one(); }",
+        "a/table.c": "void top(void); extern int data; void (*const table)(void) = top; int *use(void) { return &data; }",
+        "b/here.c": "void there(void); void here(void) { there(); }",
+        "c/there.c": "void here(void); void there(void) { here(); }",
+        "c/own.c": "void there(void) {} void own(void) { there(); }",
+    }
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in files.items():
+            object_ = os.path.join(root, "build", os.path.dirname(path), "CMakeFiles/x.dir", os.path.basename(path) + ".o")
+            for name in os.path.join(root, path), object_:
+                os.makedirs(os.path.dirname(name), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(text)
+            subprocess.run([compiler, "-c", os.path.join(root, path), "-o", object_], check=True)
+        calls = read_calls(os.path.join(root, "build"), root)
+        found = find_circles(calls)
+        points.point(found == {"a": ["high one three two"]}, "one circle, in one folder", [str(found)])
+        os.remove(os.path.join(root, "a/two.c"))
+        without = find_circles(read_calls(os.path.join(root, "build"), root))
+        points.point(without == {}, "an object whose source is gone does not count", [str(without)])
+    for left, name, expected in [
+        (found, "a circle that is listed may stay", []),
+        ({}, "a new one may not", ["a: a circle of calls: high one three two"]),
+        ({"a": ["high one three top two"]}, "nor one that has become smaller without the list",
+         ["a: a circle of calls: high one three two", "a: not a circle any more"]),
+        ({**found, "a/b": ["x y"]}, "a circle of files that are not built is not missed", []),
+    ]:
+        lines = list(compare(found, left, set(calls)))
+        same = len(lines) == len(expected) and all(line.startswith(start) for line, start in zip(lines, expected))
+        points.point(same, name, lines)
+    points.end()
+
+
+class Points:
+    def __init__(self):
+        self.count = 0
+
+    def point(self, passed, name, why=()):
+        self.count += 1
+        print(f"{'ok' if passed else 'not ok'} {self.count} - {name}")
+        for line in [] if passed else why:
+            print(f"# {line}")
+
+    def end(self):
+        print(f"1..{self.count}")
+
+
+if __name__ == "__main__":
+    above = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+    if sys.argv[1:2] == ["--self-test"] and len(sys.argv) <= 3:
+        self_test(*(sys.argv[2:] or ["cc"]))
+    elif sys.argv[1:2] == ["--list"] and 3 <= len(sys.argv) <= 4:
+        show(sys.argv[2], *(sys.argv[3:] or [above]))
+    elif 2 <= len(sys.argv) <= 3 and not sys.argv[1].startswith("-"):
+        check(sys.argv[1], *(sys.argv[2:] or [above]))
+    else:
+        sys.exit(__doc__)
