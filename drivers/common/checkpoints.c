@@ -301,7 +301,7 @@ static int kept_latest(const struct sl_checkpoints *c) { return keeps_best(c) ? 
 int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer,
                         int64_t samples, bool last) {
     const int64_t step = sl_trainer_steps(trainer);
-    const struct sl_checkpoint about = {.samples = samples, .seed = c->seed};
+    const struct sl_checkpoint about = {.samples = samples, .seed = c->seed, .compares = c->compares};
     const bool due = last || (c->options.every && step % c->options.every == 0);
     if (!c->options.save || !due) return SL_OK;
     /* If the step's checkpoint exists already, it is saved as one file, which replaces it by a single rename. */

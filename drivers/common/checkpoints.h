@@ -32,6 +32,7 @@ struct sl_checkpoints {
     const struct sl_options *command;                /* its options that override the resumed run's are reported */
     const struct sl_store *notes;                    /* options and data of the run, saved with each checkpoint */
     bool brief;                                      /* a program reads stdout: fewer messages for people */
+    bool compares;                                   /* replicas, before a checkpoint is written */
     int64_t evaluate_every;                          /* steps between evaluations; 0: none */
     /* Filled in by sl_checkpoints_open. */
     char from[SL_MAX_PATH]; /* the file that --resume has found, */

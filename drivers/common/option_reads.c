@@ -89,10 +89,11 @@ static bool is_read(const struct sl_options *options, const char *condition) {
 static int tell_term(const struct term *term, char *text, size_t size) {
     if (term->command) return snprintf(text, size, "%s %s", term->negated ? "not by" : "by", term->name);
     int used = snprintf(text, size, "%s --%s", term->negated ? "without" : "with", term->name);
-    for (size_t i = 0; i < term->length && (size_t)used < size; i++)
-        used += term->values[i] == '/'
-                    ? snprintf(text + used, size - (size_t)used, " or ")
-                    : snprintf(text + used, size - (size_t)used, "%s%c", i ? "" : " ", term->values[i]);
+    for (size_t i = 0; i < term->length && (size_t)used < size; i++) {
+        const char one[] = {term->values[i], 0}, *const before = i ? "" : " ";
+        const char *const word = *one == '/' ? " or " : *one != '*' ? one : i ? "..." : "";
+        used += snprintf(text + used, size - (size_t)used, "%s%s", before, word);
+    }
     return used;
 }
 

@@ -355,7 +355,7 @@ static void make_costs(struct prediction *p) {
 
 static void tell_stages(struct prediction *p) {
     const struct sl_job *job = p->job;
-    const int stages = sl_schedule_stages(&job->schedule);
+    const int stages = sl_schedule_depth(&job->schedule); /* a second copy of the model has the same ones */
     const double times = (double)job->schedule.microbatches / job->schedule.copies * job->passes;
     if (stages > SL_PREDICTED_STAGES) return;
     p->result->stages = stages;

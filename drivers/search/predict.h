@@ -31,7 +31,8 @@ struct sl_prediction {
     double share_ms[SL_SHARES];                  /* work of the busiest coordinate per step */
     struct sl_budget budget;                     /* of the coordinate with the largest budget */
     double bytes;                                /* its total in memory */
-    int stages;                                  /* 0: more than SL_PREDICTED_STAGES; stage_ms is not set */
+    int stages;                                  /* of a copy of the model; 0: more than SL_PREDICTED_STAGES, and
+                                                  * stage_ms is not set */
     double stage_ms[SL_PREDICTED_STAGES];        /* work of each stage per step */
     double traffic[SL_LINKS]; /* largest number of bytes that a coordinate sends per step, by class of link */
 };

@@ -236,10 +236,9 @@ static int check_outputs(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(check_trace(training, error));
     if (options->journal) SL_TRY(sl_journal_prepare(options->journal, error));
-    if (!options->gradients) return SL_OK;
-    if (training->steps <= training->checkpoints.first)
+    if (options->gradients && training->steps <= training->checkpoints.first)
         return sl_error_set(error, SL_BAD_INPUT, "--gradients: no steps, so no gradients");
-    return sl_safetensors_can_write(options->gradients, error);
+    return options->gradients ? sl_safetensors_can_write(options->gradients, error) : SL_OK;
 }
 
 static void open_checkpoints(struct sl_training *training, uint64_t seed) {
@@ -250,6 +249,7 @@ static void open_checkpoints(struct sl_training *training, uint64_t seed) {
     training->checkpoints.command = training->command;
     training->checkpoints.notes = &training->notes;
     training->checkpoints.brief = training->json;
+    training->checkpoints.compares = training->job->options->check_replicas;
 }
 
 /* The work of a process without output. */

@@ -105,8 +105,8 @@ const struct sl_option sl_rate_table[] = {
 
 const struct sl_option sl_record_table[] = {
     {"check-replicas", SL_OPTION_FLAG, FIELD(check_replicas),
-     .help = "after each step, compare hashes of the parameters and optimizer state that several coordinates hold; end "
-             "the run if they differ"},
+     .help = "after each step, compare hashes of the parameters and optimizer state that several coordinates hold, and "
+             "again before a checkpoint is written; end the run if they differ"},
     {"journal", SL_OPTION_TEXT, FIELD(journal), .value = "DIR", .path = SL_PATH_JOURNAL,
      .help =
          "record each step in DIR, a file a coordinate: hashes of the messages between stages, of gradients and "

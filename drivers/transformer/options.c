@@ -126,6 +126,7 @@ const struct sl_option transformer_schedule_table[] = {
          "spread the logits over the pipeline: each rank has its part of the token table, in two loops beside those "
          "of --loops, or all of it and a part of each microbatch's rows, in one; alone it means vocabulary"},
     {"tensor-pieces", SL_OPTION_INTEGER, FIELD(tensor_pieces), .min = 1, .max = 64, .keep = SL_KEPT_FREE,
+     .read = "mesh=*tensor=*|plan",
      .help = "over the axis tensor, pieces of a microbatch's rows: some are multiplied while others move"},
     {"keep-logits", SL_OPTION_SWITCH, FIELD(keep_logits), .keep = SL_KEPT_FREE,
      .help = "of more than 4096 tokens: keep the logits until the table's gradient, in place of computing them again"},

@@ -56,17 +56,19 @@ static const struct sl_command commands[] = {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands - 1 };
 
-/* Any trained model runs on one coordinate unless the user gives another mesh. And if the user gives data, the run's
- * --eval-data are dropped. */
-static void fit_to_checkpoint(struct transformer_config *config, const struct sl_options *options) {
-    if ((config->params || config->model) && !sl_option_given(options, "mesh")) config->common.mesh = "data=1";
-    if (sl_option_given(options, "data") && !sl_option_given(options, "eval-data")) config->eval_data = NULL;
-}
-
 /* Published models have grouped attention; the model's files set the other sizes (transformer_take_model). */
 static void settle(const struct sl_options *options) {
     struct transformer_config *config = options->own;
     if (config->model) config->attention = SL_ATTENTION_GROUPED;
+}
+
+/* For commands that use a trained model: any runs on one coordinate unless the user gives another mesh. And if the user
+ * gives data, the run's --eval-data are dropped. */
+static void settle_trained(const struct sl_options *options) {
+    struct transformer_config *config = options->own;
+    settle(options);
+    if ((config->params || config->model) && !sl_option_given(options, "mesh")) config->common.mesh = "data=1";
+    if (sl_option_given(options, "data") && !sl_option_given(options, "eval-data")) config->eval_data = NULL;
 }
 
 /* The examples form a sequence: later ones use files saved by earlier ones. */
@@ -138,12 +140,11 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
     struct sl_error error = {0};
     if (transformer_reads_data(command)) options.words = (struct sl_option_words){"Schedules", sl_schedule_word};
     options.params = command == TRANSFORMER_EVALUATE ? SL_KEPT_DATA : SL_KEPT_MODEL;
-    options.settle = settle;
+    options.settle = command == TRANSFORMER_TRAIN ? settle : settle_trained;
     options.own = &config;
     config.common.command = &options;
     int status = sl_options_parse(&options, argc, argv);
     if (command == TRANSFORMER_EXPORT) config.common.mesh = "data=1";
-    if (command != TRANSFORMER_TRAIN) fit_to_checkpoint(&config, &options);
     if (status == SL_OK && sl_restart_asked(&options, &training->checkpoints)) {
         status = sl_restart(&options, named->name, &training->checkpoints, &config.common);
     } else if (status == SL_OK && !options.answered) {

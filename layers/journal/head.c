@@ -43,14 +43,11 @@ static json_t *machine_of(const struct sl_spmd *self, const struct sl_journal_ru
                      sl_kernels_select()->name, "products", run->products);
 }
 
-/* Stage of a range's parameters; for tied parameters, which two stages use, this coordinate's. */
-static int stage_of(const struct sl_spmd *self, const struct sl_journal_run *run, int range) {
-    const struct sl_schedule *schedule = run->schedule;
-    const int rank = sl_axis_index(self, run->stage_axis), tied = sl_tied_range(run->parameters);
-    const int number = range < tied ? range : range - tied - 1; /* ranges after it are of frozen parameters */
-    const int part = number % run->parameters->loops;           /* a loop, or a layer of one */
-    if (range != tied) return sl_schedule_stage(schedule, rank, run->parameters->range[part].loop);
-    return sl_schedule_rank_of(schedule, 0) == rank ? 0 : sl_schedule_stages(schedule) - 1;
+/* Stage of a parameter; for tied parameters, which two stages use, this coordinate's first one. */
+static int stage_of(const struct sl_spmd *self, const struct sl_journal_run *run,
+                    const struct sl_parameter *parameter) {
+    const int rank = sl_axis_index(self, run->stage_axis);
+    return sl_schedule_stage(run->schedule, rank, run->parameters->range[parameter->loop].loop);
 }
 
 static json_t *tensors_of(const struct sl_spmd *self, const struct sl_journal_run *run,
@@ -62,7 +59,7 @@ static json_t *tensors_of(const struct sl_spmd *self, const struct sl_journal_ru
         for (int d = 0; d < parameter->dims; d++)
             json_array_append_new(shape, json_integer((json_int_t)parameter->shape[d]));
         json_array_append_new(list, json_pack("{s:s, s:o, s:i, s:I, s:b}", "name", parameter->name, "shape", shape,
-                                              "stage", stage_of(self, run, parameter->range), "elements",
+                                              "stage", stage_of(self, run, parameter), "elements",
                                               (json_int_t)sl_prints_elements(prints, i), "counts",
                                               sl_prints_count(prints, i)));
     }

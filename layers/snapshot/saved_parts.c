@@ -11,6 +11,7 @@
 #include "layers/snapshot/saved_parts_internal.h"
 #include "layers/storage/parts.h"
 #include "layers/training/exchange.h"
+#include "layers/training/replicas.h"
 
 bool sl_saved_parts_are_possible(const struct sl_spmd *self) {
     return self->engine->table->apart && self->mesh->size > 1;
@@ -197,6 +198,7 @@ static int save(struct save *s, const struct sl_checkpoint *about, const struct 
         create_part(s);
     SL_TRY(sl_saved_parts_agree(self, trainer, &s->error, &s->first, 0, NULL));
     SL_TRY(sl_saved_parts_export(self, trainer, &s->own));
+    if (about->compares) SL_TRY(sl_check_replicas(self, trainer));
     SL_TRY(commit_part(s));
     SL_TRY(sl_saved_parts_agree(self, trainer, &s->error, &s->first, s->root, roots));
     if (self->coordinate == 0)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "layers/snapshot/saved_parts_internal.h"
+#include "layers/training/replicas.h"
 #include "spmd/base/memory.h"
 
 struct sl_snapshot {
@@ -325,6 +326,7 @@ static int save_part(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trai
     SL_TRY(sl_saved_parts_agree(self, trainer, &error, &first, 0, NULL));
     const double began = sl_now();
     SL_TRY(sl_saved_parts_export(self, trainer, &s->store));
+    if (about->compares) SL_TRY(sl_check_replicas(self, trainer));
     s->account.copied += sl_now() - began;
     s->account.copies++;
     hand_over(s);
@@ -342,6 +344,7 @@ int sl_snapshot_save(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trai
     SL_TRY(sl_checkpoint_agree(self, trainer, &error));
     const double began = sl_now();
     SL_TRY(sl_checkpoint_copy(self, trainer, s ? &s->store : NULL));
+    if (about->compares) SL_TRY(sl_check_replicas(self, trainer));
     if (!has_copy) return SL_OK;
     s->account.copied += sl_now() - began;
     s->account.copies++;

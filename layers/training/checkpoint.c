@@ -8,6 +8,7 @@
 
 #include "layers/storage/parts.h"
 #include "layers/training/exchange.h"
+#include "layers/training/replicas.h"
 
 static const char version_key[] = "shardloop.checkpoint", config_prefix[] = "config.";
 /* Version 2 has checksums. '1' and '2' differ in two bits, so a single wrong bit cannot turn a file with checksums into
@@ -251,6 +252,7 @@ static int save(struct sl_spmd *self, struct sl_trainer *trainer, const char *pa
     if (self->coordinate == 0) create(file, trainer, path, about, settings, notes, &error);
     SL_TRY(sl_checkpoint_agree(self, trainer, &error));
     SL_TRY(sl_checkpoint_gather(self, trainer, file));
+    if (about->compares) SL_TRY(sl_check_replicas(self, trainer));
     if (self->coordinate == 0) {
         const int status = sl_safetensors_commit(file, progress, self, &error);
         if (!error.status) SL_TRY(status); /* the run has ended meanwhile */

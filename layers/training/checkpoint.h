@@ -38,6 +38,8 @@ struct sl_checkpoint {
     int64_t step;    /* optimizer steps taken so far */
     int64_t samples; /* samples used so far; the run resumes with the next one */
     uint64_t seed;
+    bool compares; /* before copied data are written, replicas are compared (layers/training/replicas.h): a bit that has
+                      flipped since a step's own check is not saved. Only for saving */
     int64_t version; /* of the file it was read from; 1: the file has no checksums. Ignored when saving */
 };
 
@@ -55,7 +57,8 @@ struct sl_setting sl_setting_number(const char *key, int64_t value);
 
 /* Saves the run in PATH; coordinate 0 writes it. Collective. The step is the trainer's; ABOUT's step is ignored. NOTES
  * (may be NULL) are saved, too; their keys must differ from those above. All coordinates return the same status:
- * SL_FAILED if the file system fails or a value is not finite; an older file of that name then remains. */
+ * SL_FAILED if the file system fails or a value is not finite, SL_CHECK_FAILED if compared replicas differ; an older
+ * file of that name then remains. */
 int sl_checkpoint_save(struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
                        const struct sl_checkpoint *about, const struct sl_setting *settings,
                        const struct sl_store *notes);

@@ -56,22 +56,25 @@ void sl_model_ends(const struct sl_schedule *schedule, int rank, int ends[2]) {
     ends[1] = sl_schedule_rank_of(schedule, last);
 }
 
-/* The layer in CHILD, which may wrap it, as sl_recompute does; NULL if there is none. */
-static struct sl_module *layer_in(struct sl_module *child) {
-    while (!child->is_layer && child->children == 1) child = child->child[0];
-    return child->is_layer ? child : NULL;
+/* Makes the layer in MODULE, which may wrap it, a part of its own with number PART; 0: not a part. DEEP: also each
+ * layer of a recomputed block, numbered from PART on. Returns the number of parts. */
+static int part_layers_in(struct sl_module *module, int part, bool deep) {
+    int parts = 0;
+    if (module->is_layer) module->part = part;
+    if (module->is_layer) return part > 0;
+    if (module->children != 1 && !(deep && sl_is_sequential(module))) return 0;
+    for (int i = 0; i < module->children; i++) parts += part_layers_in(module->child[i], part ? part + parts : 0, deep);
+    return parts;
 }
 
-/* Makes each child layer of a sequential stage a part of its own, numbered after the loops; without APART, resets this.
+/* Makes each layer of a sequential stage a part of its own, numbered after the loops; without APART, resets this.
  * Returns the number of parts. */
-static int part_layers(struct sl_model *model, bool apart) {
+static int part_layers(struct sl_model *model, bool apart, bool deep) {
     int parts = 0;
     for (int l = 0; l < model->loops; l++) {
         struct sl_module *stage = model->stage[l];
-        for (int i = 0; sl_is_sequential(stage) && i < stage->children; i++) {
-            struct sl_module *layer = layer_in(stage->child[i]);
-            if (layer) layer->part = apart ? model->loops + parts++ : 0;
-        }
+        for (int i = 0; sl_is_sequential(stage) && i < stage->children; i++)
+            parts += part_layers_in(stage->child[i], apart ? model->loops + parts : 0, deep);
     }
     return parts;
 }
@@ -98,8 +101,8 @@ static bool find_due(struct sl_spmd *self, const struct sl_pipeline_options *pip
 }
 
 /* Layers complete their gradients one after another and, unless bits must not depend on the layout, in several sums
- * over data, which are added up. Offloaded activations are read one group at a time. With FSDP, little remains of a
- * layer's gradient. */
+ * over data, which are added up. Offloaded activations are read one group at a time, and so is a recomputed block: its
+ * layers take turns in each group. With FSDP, little remains of a layer's gradient. */
 int sl_model_open_parameters(struct sl_spmd *self, struct sl_trainer_options *options, struct sl_model *model,
                              struct sl_parameters *parameters) {
     struct sl_pipeline_options *pipeline = &options->pipeline;
@@ -115,8 +118,10 @@ int sl_model_open_parameters(struct sl_spmd *self, struct sl_trainer_options *op
     if (apart && !find_due(self, pipeline, &due)) return sl_fail(self, SL_FAILED, "no memory to train");
     if (pipeline->offload_activations && due != pipeline->wgrad_group) apart = false;
     if (options->exact && due != microbatches) apart = false;
-    int layers = part_layers(model, apart);
-    if (layers * (data - 1) <= data) layers = part_layers(model, false); /* a room and all shares take no less memory */
+    const bool deep = due == pipeline->wgrad_group;
+    int layers = part_layers(model, apart, deep);
+    if (layers * (data - 1) <= data)
+        layers = part_layers(model, false, deep); /* a room and all shares take no less memory */
     if (sl_parameters_open(parameters, model->loops + layers)) return sl_fail(self, SL_FAILED, "no memory to train");
     pipeline->layer_sums = parameters->layer_sums = layers ? microbatches / due : 0;
     return SL_OK;

@@ -110,6 +110,7 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
     declared->adapter = sl_patterns_match(parameters->adapters, parameter->name);
     declared->frozen = sl_patterns_match(parameters->frozen, parameter->name) ||
                        (parameters->adapters && !declared->adapter && !parameters->values_only);
+    declared->loop = before >= 0 ? parameters->list[before].loop : parameter->range;
     declared->range = before >= 0 ? parameters->list[before].range : range_of(parameters, declared);
     declared->second = before >= 0;
     struct sl_range *range = &parameters->range[declared->range];

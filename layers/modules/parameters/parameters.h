@@ -60,6 +60,7 @@ struct sl_parameter {
      * index. */
     bool key_is_flax;
     int range;
+    int loop; /* loop that declares it first, or a layer of it; given as `range` */
     /* Tied: two stages use it. Second: this coordinate has both stages, and this is the later stage's declaration,
      * which shares the values but has its own gradient. */
     bool tied, second;

@@ -58,13 +58,20 @@ call sums1 sums2
 [ $status = 0 ] && grep -q "^  sums of a layer's gradient over data: 1 | 4$" out && grep -q 'not comparable bit for bit, and the losses agree$' out
 point 'so with a layer that is summed group by group'
 # stages JOURNAL: which stage each parameter of each coordinate is of.
-stages() { sed 1q -s "$1"/*.journal | grep -ao '"name":"[^"]*","shape":[^"]*"stage":[0-9]*'; }
+stages() { for file in "$1"/*.journal; do sed 1q "$file"; done | grep -ao '"name":"[^"]*","shape":[^"]*"stage":[0-9]*'; }
 for zero in 1 2; do
     train parts$zero $small --layers-per-block 4 --mesh data=2,pipe=2 --no-fsdp --schedule looped-bfs --loops 2 --steps 1 --wgrad-group 4 --zero $zero
     stages parts$zero >stages$zero
 done
 [ -s stages1 ] && cmp -s stages1 stages2
 point 'layers that are summed one by one are of their own stages'
+# Both copies of a model have its parameters in the same stages: of four stages, two and two are one copy's.
+for schedule in 1f1b dualpipe; do
+    train $schedule $small --mesh data=1,pipe=2 --schedule $schedule --microbatches 4 --steps 1
+    stages $schedule | grep -v '"embedding"' | sed 's/"shape":[^"]*//; s/"stage":2/"stage":0/; s/"stage":3/"stage":1/' | sort -u >stages_$schedule
+done
+[ -s stages_1f1b ] && cmp -s stages_1f1b stages_dualpipe && stages dualpipe | grep -q '"stage":2' && stages dualpipe | grep -q '"stage":3'
+point 'parameters of two copies are of their own stages'
 train data $small --mesh data=1,pipe=2,tensor=2 --steps 3
 call a data --json
 [ $status = 0 ] && grep -qF '"agree":true,"comparable":false,"reasons":["data: 2 | 1","rows of a microbatch: 32 | 64"]' out && ! grep -q 'gradient":\[' out

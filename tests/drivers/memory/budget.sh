@@ -69,6 +69,18 @@ point 'with --zero 2 a layer has the room of the one before'
 replicas gradients --no-fsdp --zero 2 --recompute full
 [ $((4 * bytes)) -lt $((3 * whole)) ]
 point 'and so where it is computed again'
+replicas gradients --no-fsdp --zero 2 --recompute block
+[ $((4 * bytes)) -lt $((3 * whole)) ]
+point 'and so where its block is computed again'
+for zero in 1 2; do
+    run 'transformer train' $model --mesh data=4 --data text --batch 16 --microbatches 2 --steps 2 --no-fsdp --recompute block \
+        --zero $zero --gradients zero$zero.safetensors
+done
+[ $status = 0 ] && cmp -s zero1.safetensors zero2.safetensors
+point 'with the bits of --zero 1'
+replicas gradients --no-fsdp --zero 2 --recompute block --wgrad-group 1 --microbatches 4
+[ $((4 * bytes)) -lt $((3 * whole)) ]
+point 'and so where microbatches go one after another'
 # But for what each coordinate rounds up.
 replicas parameters --no-fsdp && common=$bytes
 replicas parameters --fsdp

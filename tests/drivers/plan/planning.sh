@@ -132,6 +132,16 @@ done >halved
 0" ]
 point 'halves of layers, unless rows are rounded behind whole ones'
 
+# The head costs as much as several layers, also where ranks hold two copies of the model.
+for given in '' '--stage-layers 4,4,4,4'; do
+    call transformer train --model-dimension 64 --n-heads 4 --blocks 2 --layers-per-block 8 --sequence 64 --batch 16 --vocab-size 8192 \
+        --plan search --mesh data=1,pipe=4 --schedule dualpipe --microbatches 16 --no-fsdp $given --machine "$cluster" --json
+    [ "$given" ] || grep -q -- '--schedule dualpipe .*--stage-layers [0-9.]*,[0-9.]*,[0-9.]*,[0-9.]*"' out || status=none
+    values predicted_ms | head -n 1
+done >times
+[ $status = 0 ] && awk '{ ms[NR] = $1 } END { exit !(NR == 2 && ms[1] < 0.95 * ms[2]) }' times
+point 'stages of dualpipe are balanced'
+
 # Weight gradients of what is frozen are not computed, and so are not predicted.
 for freeze in '' '--freeze blocks.*'; do
     call $transformer --model-dimension 128 --plan search --mesh data=1,pipe=1,tensor=1 --schedule 1f1b --microbatches 1 $freeze --machine "$laptop" --json

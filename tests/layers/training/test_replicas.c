@@ -1,6 +1,8 @@
 /* test_replicas.c - replicas stay equal through training; one changed bit is found, and the line names its place. */
+#include "tests/rigs/folder.h"
 #include "tests/rigs/transformer_job.h"
 
+#include "layers/training/checkpoint.h"
 #include "layers/training/replicas.h"
 
 /* One bit of the parameter called NAME, or of its second moment, is changed at COORDINATE; NULL: nowhere. */
@@ -147,6 +149,45 @@ static void values_held_together_stay_equal(void **state) {
         fail_msg("status %d: %s", status, error.message);
 }
 
+static char folder[FOLDER], whole[300], broken[300];
+
+/* Saves after a check, and after a bit has changed behind it. */
+static int save_after_check(struct worker *worker) {
+    struct sl_spmd *self = worker->self;
+    struct fault *fault = worker->job->user;
+    const struct sl_checkpoint about = {.compares = true};
+    SL_TRY(train_steps(worker, 0, worker->job->steps));
+    SL_TRY(sl_check_replicas(self, worker->trainer));
+    SL_TRY(sl_checkpoint_save(self, worker->trainer, whole, &about, NULL, NULL));
+    if (self->coordinate == fault->coordinate) SL_TRY(change(self, worker->trainer, fault->name, false));
+    return fault->status[self->coordinate] = sl_checkpoint_save(self, worker->trainer, broken, &about, NULL, NULL);
+}
+
+static void a_bit_that_changes_after_the_check_is_not_saved(void **state) {
+    (void)state;
+    for (int coordinate = 0; coordinate < 3; coordinate++) {
+        struct fault fault = {.name = "norm.gamma", .coordinate = coordinate};
+        struct sl_error error = {0};
+        struct job job = small_job("data=3,pipe=1,tensor=1");
+        char wanted[128];
+        assert_true(make_folder(folder, "test_replicas"));
+        snprintf(whole, sizeof whole, "%s/whole", folder);
+        snprintf(broken, sizeof broken, "%s/broken", folder);
+        job.batch = 6;
+        job.shared_out = false;
+        job.program = save_after_check;
+        job.user = &fault;
+        assert_int_equal(try_job(&job, &error), SL_CHECK_FAILED);
+        free_job(&job);
+        snprintf(wanted, sizeof wanted,
+                 "parameter norm.gamma: coordinate %d (data=%d, pipe=0, tensor=0) has other bits", coordinate,
+                 coordinate);
+        if (!strstr(error.message, wanted)) fail_msg("%s", error.message);
+        assert_int_equal(unlink(whole), has_results() ? 0 : -1);
+        assert_int_equal(rmdir(folder), 0); /* fails if another file remains */
+    }
+}
+
 /* State with several copies, sharded over data or not. */
 static void a_changed_moment_is_found(void **state) {
     (void)state;
@@ -191,9 +232,13 @@ static void what_is_sharded_may_differ(void **state) {
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_keeps_replicas_equal),   cmocka_unit_test(a_changed_bit_is_found),
-        cmocka_unit_test(values_held_together_stay_equal), cmocka_unit_test(a_changed_moment_is_found),
-        cmocka_unit_test(shared_out_moments_may_differ),   cmocka_unit_test(what_is_sharded_may_differ),
+        cmocka_unit_test(training_keeps_replicas_equal),
+        cmocka_unit_test(a_changed_bit_is_found),
+        cmocka_unit_test(values_held_together_stay_equal),
+        cmocka_unit_test(a_changed_moment_is_found),
+        cmocka_unit_test(shared_out_moments_may_differ),
+        cmocka_unit_test(what_is_sharded_may_differ),
+        cmocka_unit_test(a_bit_that_changes_after_the_check_is_not_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
