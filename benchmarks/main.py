@@ -4,7 +4,8 @@ Times are milliseconds: the median, and the interval in which it lies with 95 % 
 build/benchmarks.json, those of --gpu to build/benchmarks_gpu.json, those of --against to build/benchmarks_against.json.
 
 --compare and --against end with status 1 where something became slower for certain: the interval of new over old lies
-wholly above 1.05. Files and folders are named from the repository's root.
+wholly above 1.05, or above --limit; with --against in two races, one after the other. Files and folders are named from
+the repository's root.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import compare
 import gpu
 import gpu_model
 import level
+import parent
 import report
 from gpu_model import counts
 from programs import Failure, note
@@ -50,7 +52,9 @@ def read_options():
     parser.add_argument("--level", choices=level.LEVELS, help="instructions of older CPUs: " + ", ".join(level.LEVELS))
     parser.add_argument("--compare", metavar="OLD.json", help="then compare with what an earlier run wrote")
     parser.add_argument("--measured", metavar="NEW.json", help="with --compare: what to compare, instead of measuring")
-    parser.add_argument("--against", metavar="DIR", help="instead: in turns with the build of another commit there")
+    parser.add_argument("--against", metavar="DIR", help="instead: in turns with the build of another commit there; parent: with that "
+                        "of the newest commit with other code, which is built")
+    parser.add_argument("--limit", type=float, default=1.05, metavar="RATIO", help="with --against: from which ratio on it is slower, from 1.01 to 2")
     options = parser.parse_args()
     options.figures, options.gpu = options.gpu, options.gpu is not None
     if options.gpu and (options.only or options.peers or options.level or options.compare or options.against):
@@ -65,6 +69,10 @@ def read_options():
         parser.error("--measured goes with --compare")
     if options.against and (options.compare or options.peers):
         parser.error("--against goes without --compare and --peers")
+    if not 1.01 <= options.limit <= 2:
+        parser.error(f"--limit {options.limit:g}: a ratio from 1.01 to 2")
+    if options.limit != parser.get_default("limit") and not options.against:
+        parser.error("--limit goes with --against")
     left_out = LONG if options.quick else []
     options.only = [name for name in BENCHMARKS if name in (options.only or BENCHMARKS.keys() - left_out)]
     return options
@@ -149,6 +157,15 @@ def print_comparison(lines, options):
     return any(line["verdict"] == "slower" for line in lines)
 
 
+def race(options, about):
+    """The exit status of --against. What --against parent has found is counted as tests are."""
+    lines = report.rounded(list(compare.against(options)))
+    write("build/benchmarks_against.json", {"machine": about, "against": options.against, "comparisons": lines})
+    if options.parent:
+        parent.tell(lines)
+    return print_comparison(lines, options)
+
+
 def main():
     options = read_options()
     os.chdir(pathlib.Path(__file__).parent.parent)
@@ -164,15 +181,19 @@ def main():
         if options.measured:
             return print_comparison(report.rounded(compare.compare_files(options.compare, options.measured)), options)
         make_build(options)
+        options.parent = options.against == "parent"
+        absent = options.parent and parent.open_build(options)
+        if absent:
+            note(f"benchmarks: skipped, beside the parent commit: {absent}")
+            parent.tell([], absent)
+            return 0
         for option in ("build", "against"):
             folder = getattr(options, option)
             if folder and not os.path.isdir(f"{folder}/benchmarks"):
                 raise Failure(f"--{option} {folder}: name the folder of a build, as in build/host", 2)
         about = describe(options)
         if options.against:
-            lines = report.rounded(list(compare.against(options)))
-            write("build/benchmarks_against.json", {"machine": about, "against": options.against, "comparisons": lines})
-            return print_comparison(lines, options)
+            return race(options, about)
         measure(options, about)
         if options.compare:
             return print_comparison(report.rounded(compare.compare_files(options.compare, WRITTEN)), options)
