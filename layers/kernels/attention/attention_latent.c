@@ -147,17 +147,19 @@ SL_INLINE void multiply_vectors_of_row(const enum sl_dtype dtype, size_t first, 
     }
 }
 
-/* Computes columns from J on to END of multiply_row. A sum waits for its last term: so as many vectors as possible, up
- * to ABREAST_VECTORS, are computed together. */
+/* Computes columns from J on to END of multiply_row, ABREAST_VECTORS vectors at most. A sum waits for its last term: so
+ * as many vectors as possible are computed together. */
 SL_INLINE void multiply_columns_of_row(const enum sl_dtype dtype, size_t j, size_t end, size_t depth, const float *x,
                                        const void *b, size_t b_row, bool accumulate, float *y) {
 #define SL_VECTORS_ABREAST(vectors)                                                                                    \
-    for (; j + (vectors) * LANES <= end; j += (vectors) * LANES)                                                       \
-    multiply_vectors_of_row(dtype, j, depth, x, b, b_row, accumulate, y, vectors)
-    SL_VECTORS_ABREAST(ABREAST_VECTORS);
-    SL_VECTORS_ABREAST(ABREAST_VECTORS / 2);
-    SL_VECTORS_ABREAST(ABREAST_VECTORS / 4);
-    SL_VECTORS_ABREAST(1);
+    if (j + (vectors) * LANES <= end) {                                                                                \
+        multiply_vectors_of_row(dtype, j, depth, x, b, b_row, accumulate, y, vectors);                                 \
+        j += (vectors) * LANES;                                                                                        \
+    }
+    SL_VECTORS_ABREAST(ABREAST_VECTORS)
+    SL_VECTORS_ABREAST(ABREAST_VECTORS / 2)
+    SL_VECTORS_ABREAST(ABREAST_VECTORS / 4)
+    SL_VECTORS_ABREAST(1)
 #undef SL_VECTORS_ABREAST
     for (; LANES > 1 && j < end; j++) {
         float sum = 0.0f;

@@ -107,6 +107,36 @@ static void forward_rms_norm(size_t rows, size_t cols, size_t whole, struct sl_r
 
 static size_t rms_norm_room(size_t parts, size_t rows, size_t cols) { return parts * blocks_of(rows) * 2 * cols; }
 
+/* Computes FEW columns from C on of COUNT rows from FIRST on. ALONG: of each row, the part of dx along x. SUMS [2,
+ * cols] get the rows' parts of dgamma and dbeta, if WEIGHS. The other arguments are those of backward_block. */
+SL_INLINE void backward_few(const size_t few, size_t c, size_t first, size_t count, size_t cols, const void *dy,
+                            const bool half_dy, const void *x, const bool half, const float *rstd, const float *gamma,
+                            const float *summand, const uint16_t *half_summand, bool rounds, float *dx,
+                            uint16_t *stored, bool weighs, float *sums, const float *along) {
+    const few_floats scale = load_floats(few, gamma + c);
+    few_floats to_gamma = {0}, to_beta = {0};
+    SL_ROLLED
+    for (size_t r = 0; r < count; r++) {
+        const size_t at = (first + r) * cols + c;
+        const float factor = rstd[first + r], part = along[r];
+        const few_floats in = load_elements(few, half, x, at);
+        few_floats slope = load_elements(few, half_dy, dy, at), value = in;
+        if (half && !half_dy) slope = widen_halves(few, round_floats(few, slope));
+        for (size_t k = 0; k < few; k++) {
+            OF(value, k) = factor * (OF(slope, k) * OF(scale, k) - OF(in, k) * part);
+            OF(to_gamma, k) += OF(slope, k) * (OF(in, k) * factor);
+            OF(to_beta, k) += OF(slope, k);
+        }
+        if (summand) value += load_floats(few, summand + at);
+        if (half_summand) value += load_elements(few, true, half_summand, at);
+        leave_few(few, at, value, dx, rounds, stored, dx, stored);
+    }
+    if (weighs) {
+        store_floats(few, to_gamma, sums + c);
+        store_floats(few, to_beta, sums + cols + c);
+    }
+}
+
 /* Computes block B, COUNT rows from FIRST on, inside SL_ROWS. The addend is SUMMAND or HALF_SUMMAND, if not NULL. If
  * only STORED is used, DX is NULL. SUMS [blocks, 2, cols]: the rows' parts of dgamma and dbeta, if WEIGHS. */
 SL_INLINE void backward_block(size_t b, size_t first, size_t count, size_t cols, const void *dy, const bool half_dy,
@@ -127,26 +157,20 @@ SL_INLINE void backward_block(size_t b, size_t first, size_t count, size_t cols,
         for (size_t t = 0; t < ALONG; t++) dot += dots[r * ALONG + t];
         along[r] = rstd[first + r] * rstd[first + r] * (dot / (float)cols);
     }
+    /* By four, kernels of bf16 would have 158 registers. */
+#define OPERANDS                                                                                                       \
+    first, count, cols, dy, half_dy, x, half, rstd, gamma, summand, half_summand, rounds, dx, stored, weighs,          \
+        sums + b * 2 * cols, along
     SL_THREADS()
-    for (size_t c = 0; c < cols; c++) {
-        float to_gamma = 0.0f, to_beta = 0.0f;
-        for (size_t r = 0; r < count; r++) {
-            const size_t at = (first + r) * cols + c;
-            const float slope = any_gradient(dy, half_dy, half, at), in = element(x, half, at),
-                        factor = rstd[first + r];
-            float value = factor * (slope * gamma[c] - in * along[r]);
-            if (summand) value += summand[at];
-            if (half_summand) value += sl_float_of_bf16(half_summand[at]);
-            if (stored) stored[at] = sl_bf16_of_float(value);
-            if (dx) dx[at] = rounds ? sl_bf16_part(value) : value;
-            to_gamma += slope * (in * factor);
-            to_beta += slope;
-        }
-        if (weighs) {
-            sums[b * 2 * cols + c] = to_gamma;
-            sums[b * 2 * cols + cols + c] = to_beta;
-        }
-    }
+    for (size_t c = 0; c < cols; c += half ? 1 : SL_FOUR)
+        if (half)
+            backward_few(1, c, OPERANDS);
+        else
+            SL_BY_FOUR(backward_few, c, cols,
+                       cols * sizeof(float) | FLOATS_AT(dy) | FLOATS_AT(x) | FLOATS_AT(gamma) | FLOATS_AT(summand) |
+                           FLOATS_AT(dx) | HALVES_AT(stored) | FLOATS_AT(sums),
+                       OPERANDS);
+#undef OPERANDS
 }
 
 /* Computes all parts, whose blocks follow each other. */
