@@ -10,6 +10,7 @@
 
 #include "spmd/base/budget.h"
 #include "spmd/mesh.h"
+#include "spmd/traffic.h"
 
 SL_BEGIN_C
 
@@ -65,6 +66,9 @@ struct sl_spmd {
      * but had no core. In the rest the peer had not reached its part of the call. */
     bool timed, divides;
     double waited, waited_cpu, transferred, starved;
+    /* [SL_OPERATIONS + 1]: engine mpi counts the messages of collectives here, by operation, and those of channels
+     * behind them. NULL: nothing is counted. */
+    struct sl_traffic *sent;
     struct sl_budget held; /* bytes this coordinate has allocated, as far as the allocating code counts
                               them */
     struct sl_doing doing;

@@ -50,7 +50,7 @@ ORDER = """
     tests/rigs tests/fake_cuda
     tests
 """
-# Only files of the folder to the right include from these.
+# Only files of the folder to the right, and of its tests, include from these.
 PRIVATE = {
     "collectives/local": "collectives",
     "collectives/mpi": "collectives",
@@ -155,7 +155,7 @@ def upward_includes(tree):
             if not same and there and not known[there] < known[here]:
                 yield f"{path}: includes {target}, which is not below {here}"
             for private, users in PRIVATE.items():
-                if within(target, private) and not within(path, users):
+                if within(target, private) and not within(path, users) and not within(path, f"tests/{users}"):
                     yield f"{path}: includes {target}, which is for {users} alone"
 
 

@@ -47,10 +47,8 @@ void sl_mpi_board_open(MPI_Comm host) {
 
 static bool stands_still(int rank) { return rank != sl_mpi_process()->rank && sl_mpi_is_stopped_here(rank); }
 
-/* The process found before is checked first. */
-static int look(struct finding *finding, bool (*is)(int rank)) {
-    const int before = atomic_load(&finding->rank) - 1;
-    if (before >= 0 && is(before)) return before;
+/* The first one. So an ended process beyond a run's mesh, which comes last, does not hide one that the run needs. */
+static int look(bool (*is)(int rank)) {
     for (int rank = 0; rank < sl_mpi_process()->size; rank++)
         if (sl_mpi_is_neighbour(rank) && is(rank)) return rank;
     return -1;
@@ -61,7 +59,7 @@ static int find(struct finding *finding, bool (*is)(int rank)) {
     uint64_t looked = atomic_load(&finding->looked);
     const bool due = now >= looked + 1000 * SL_MPI_TICK_MS || sl_mpi_terminated(); /* little time is left */
     if (due && atomic_compare_exchange_strong(&finding->looked, &looked, now))
-        atomic_store(&finding->rank, 1 + look(finding, is));
+        atomic_store(&finding->rank, 1 + look(is));
     return atomic_load(&finding->rank) - 1;
 }
 

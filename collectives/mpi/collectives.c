@@ -3,7 +3,7 @@
  *
  * A call is in slot (its number modulo SL_MAX_IN_FLIGHT) of its group, which has its own tags. A wait for one call
  * advances all calls under way: a peer may need another one first. */
-#include "collectives/mpi/wire.h"
+#include "collectives/mpi/hosts.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -46,8 +46,9 @@ static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, cons
         free(communicator);
         return NULL;
     }
-    const bool shared = communicator->mailboxes, signs = run->engine->checked || !shared;
-    const size_t moving = shared ? 0 : 2 * size, requests = moving + (signs ? 2 * size : 0); /* per slot */
+    const bool shared = communicator->mailboxes && !communicator->hosts, signs = run->engine->checked || !shared;
+    const size_t least = 2 * SL_MPI_UNDER_WAY, width = shared ? 0 : size > least ? size : least;
+    const size_t moving = 2 * width, requests = moving + (signs ? 2 * size : 0); /* per slot */
     communicator->input = malloc(size * sizeof *communicator->input);
     communicator->requests = malloc((slots * requests + 1) * sizeof *communicator->requests);
     communicator->signatures = calloc(signs ? slots * size : 1, sizeof *communicator->signatures);
@@ -65,7 +66,8 @@ static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, cons
             .communicator = communicator,
             .slot = (int)slot,
             .receive = shared ? NULL : request,
-            .send = shared ? NULL : request + size,
+            .send = shared ? NULL : request + width,
+            .width = (int)width,
             .hear = signs ? request + moving : NULL,
             .tell = signs ? request + moving + size : NULL,
             .theirs = signs ? communicator->signatures + slot * size : NULL,
@@ -112,7 +114,7 @@ static void advance_all(struct sl_mpi_run *run) {
             c->active = false;
         } else {
             at = &c->next;
-            run->moves_by_mpi |= !c->communicator->mailboxes || sl_mpi_unheard(c) >= 0;
+            run->moves_by_mpi |= c->route->polls(c) || sl_mpi_unheard(c) >= 0;
         }
     }
 }
@@ -120,21 +122,21 @@ static void advance_all(struct sl_mpi_run *run) {
 static bool has_ended(void *of) { return ((struct sl_mpi_call *)of)->phase == SL_MPI_IDLE; }
 static bool is_free(void *of) { return !((struct sl_mpi_call *)of)->active; }
 
-/* The first of SIZE requests under way, or -1. REQUEST may be NULL. */
-static int find_pending(const MPI_Request *request, int size) {
-    for (int i = 0; i < size && request; i++)
-        if (sl_mpi_is_pending(request[i])) return i;
+/* The member of the first receive, or send, under way; -1: none. */
+static int find_pending(const struct sl_mpi_call *c, bool receives) {
+    const MPI_Request *request = receives ? c->receive : c->send;
+    for (int i = 0; i < c->width; i++)
+        if (sl_mpi_is_pending(request[i])) return c->route->peer(c, i, receives);
     return -1;
 }
 
 /* A coordinate that has not done its part yet, or -1. */
 static int laggard(void *of) {
     struct sl_mpi_call *c = of;
-    const int size = c->call.group->size;
-    int peer = c->phase == SL_MPI_COMPARING ? sl_mpi_uncompared(c) : -1;
-    if (c->phase == SL_MPI_FIRST && c->communicator->mailboxes) peer = sl_mpi_find_laggard(c);
-    if (peer < 0) peer = find_pending(c->receive, size);
-    if (peer < 0) peer = find_pending(c->send, size);
+    int peer = c->theirs && c->phase != SL_MPI_IDLE ? sl_mpi_uncompared(c) : -1;
+    if (peer < 0 && c->phase == SL_MPI_FIRST && c->route->laggard) peer = c->route->laggard(c);
+    if (peer < 0) peer = find_pending(c, true);
+    if (peer < 0) peer = find_pending(c, false);
     if (peer < 0) peer = sl_mpi_unheard(c);
     return peer < 0 ? -1 : sl_group_member(c->call.group, peer);
 }
@@ -143,10 +145,8 @@ static int laggard(void *of) {
 
 static void withdraw(struct sl_mpi_run *run, double end) {
     for (struct sl_mpi_call *c = run->active; c; c = c->next) {
-        for (int peer = 0; peer < c->call.group->size; peer++) {
-            if (c->receive) sl_mpi_withdraw_receive(&c->receive[peer], end);
-            if (c->hear) sl_mpi_withdraw_receive(&c->hear[peer], end);
-        }
+        for (int i = 0; i < c->width; i++) sl_mpi_withdraw_receive(&c->receive[i], end);
+        for (int peer = 0; peer < c->call.group->size && c->hear; peer++) sl_mpi_withdraw_receive(&c->hear[peer], end);
     }
 }
 
@@ -154,12 +154,13 @@ static void withdraw(struct sl_mpi_run *run, double end) {
  * as gone. */
 static void settle(struct sl_mpi_call *c) {
     const double end = sl_now() + 2;
-    for (int peer = 0, round = 0; peer < c->call.group->size && c->send && sl_now() < end;) {
-        if (sl_mpi_is_pending(c->send[peer]) && !sl_mpi_is_quiet(c->run, sl_group_member(c->call.group, peer))) {
+    for (int i = 0, round = 0; i < c->width && sl_now() < end;) {
+        const bool sends = sl_mpi_is_pending(c->send[i]);
+        if (sends && !sl_mpi_is_quiet(c->run, sl_group_member(c->call.group, c->route->peer(c, i, false)))) {
             sl_mpi_turn(c->run);
             sl_mpi_pause(round++);
         } else {
-            peer++;
+            i++;
         }
     }
 }
@@ -206,6 +207,7 @@ int sl_mpi_start(struct sl_spmd *self, struct sl_request *request) {
     communicator->started++;
     c->call = request->call;
     c->call.group = &communicator->group;
+    c->route = sl_mpi_route_of(communicator, &c->call);
     SL_TRY(sl_mpi_set_aside(c));
     if (c->theirs) sl_mpi_exchange_signatures(c);
     if (!self->engine->checked) sl_mpi_begin(c); /* received data is not used before the calls have been compared */
@@ -260,7 +262,8 @@ int sl_mpi_group_close(struct sl_spmd *self, struct sl_group *group, const char 
 static bool is_sending(const struct sl_mpi_run *run) {
     for (const struct sl_mpi_call *c = run->active; c; c = c->next) {
         if (c->phase != SL_MPI_IDLE) return true;
-        if (find_pending(c->tell, c->call.group->size) >= 0) return true;
+        for (int peer = 0; peer < c->call.group->size && c->tell; peer++)
+            if (sl_mpi_is_pending(c->tell[peer])) return true;
     }
     return false;
 }

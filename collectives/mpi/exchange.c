@@ -1,5 +1,5 @@
-/* exchange.c - moves the data of a collective of the mpi engine by MPI; mailbox.c does it if all members are on one
- * host.
+/* exchange.c - moves the data of a collective of the mpi engine by messages between its members; mailbox.c does it if
+ * all members are on one host, hosts.c and chain.c do it for sums over several hosts.
  *
  * A call consists of exchanges, in each of which members send each other blocks: one exchange for all operations except
  * long sums, which need two. In these each member owns a share of the elements. It receives all members' values for its
@@ -8,16 +8,16 @@
  *
  * Contiguous blocks are sent from, and received into, the program's own memory; others are packed in a buffer of the
  * group's. An exchange begins when the previous one has ended, so none writes where another still reads. */
-#include "collectives/mpi/wire.h"
+#include "collectives/mpi/hosts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/copies.h"
+#include "collectives/costs.h"
 #include "collectives/reduce.h"
 
 enum {
-    SHORT_SUM = 4096,     /* bytes: up to this size a second exchange takes longer than sending everything to all */
     SHORT_MESSAGE = 1024, /* bytes: up to this size MPI accepts a message at once, and maybe beyond */
 };
 
@@ -93,21 +93,32 @@ static MPI_Datatype type_of(enum sl_dtype dtype) {
     }
 }
 
-static void send(struct sl_mpi_call *c, int peer, const void *data, size_t count) {
-    const enum sl_mpi_kind kind = c->phase == SL_MPI_SECOND ? SL_MPI_SECOND_EXCHANGE : SL_MPI_FIRST_EXCHANGE;
+void sl_mpi_send(struct sl_mpi_call *c, enum sl_mpi_kind kind, int peer, const void *data, size_t count,
+                 MPI_Request *request) {
+    sl_mpi_count_message(c, peer, count * sl_dtype_size(c->call.dtype));
     sl_mpi_ok(c->run,
               MPI_Isend(data, (int)count, type_of(c->call.dtype), sl_group_member(c->call.group, peer),
-                        sl_mpi_tag_of(c->communicator, c->slot, kind), c->run->wire, &c->send[peer]),
+                        sl_mpi_tag_of(c->communicator, c->slot, kind), c->run->wire, request),
               "MPI_Isend");
     sl_mpi_ring_for_letter(sl_group_member(c->call.group, peer));
 }
 
-static void receive(struct sl_mpi_call *c, int peer, void *data, size_t count) {
-    const enum sl_mpi_kind kind = c->phase == SL_MPI_SECOND ? SL_MPI_SECOND_EXCHANGE : SL_MPI_FIRST_EXCHANGE;
+void sl_mpi_receive(struct sl_mpi_call *c, enum sl_mpi_kind kind, int peer, void *data, size_t count,
+                    MPI_Request *request) {
     sl_mpi_ok(c->run,
               MPI_Irecv(data, (int)count, type_of(c->call.dtype), sl_group_member(c->call.group, peer),
-                        sl_mpi_tag_of(c->communicator, c->slot, kind), c->run->wire, &c->receive[peer]),
+                        sl_mpi_tag_of(c->communicator, c->slot, kind), c->run->wire, request),
               "MPI_Irecv");
+}
+
+static enum sl_mpi_kind kind_of(const struct sl_mpi_call *c) {
+    return c->phase == SL_MPI_SECOND ? SL_MPI_SECOND_EXCHANGE : SL_MPI_FIRST_EXCHANGE;
+}
+static void send(struct sl_mpi_call *c, int peer, const void *data, size_t count) {
+    sl_mpi_send(c, kind_of(c), peer, data, count, &c->send[peer]);
+}
+static void receive(struct sl_mpi_call *c, int peer, void *data, size_t count) {
+    sl_mpi_receive(c, kind_of(c), peer, data, count, &c->receive[peer]);
 }
 
 /* ---- blocks from all to all ---- */
@@ -155,7 +166,7 @@ static void unpack(struct sl_mpi_call *c) {
 
 /* Whether all members get the complete result. */
 static bool is_sum(const struct sl_collective *call) { return combines(call) && !sl_operation_of(call)->cuts; }
-static bool is_short(const struct sl_collective *call) { return sl_block_bytes(call) <= SHORT_SUM; }
+static bool is_short(const struct sl_collective *call) { return sl_block_bytes(call) <= SL_SHORT_CALL; }
 
 struct share {
     size_t begin, count;
@@ -238,14 +249,18 @@ int sl_mpi_set_aside(struct sl_mpi_call *c) {
     const size_t size = (size_t)call->group->size, block = sl_block_bytes(call) * size;
     size_t sent = 0, received = 0;
     c->sent = c->received = NULL;
-    if (is_sum(call)) {
+    if (c->route == &sl_mpi_gathered) {
+        if (c->route->polls(c)) received = block;
+    } else if (c->route != &sl_mpi_by_messages) {
+        return SL_OK;
+    } else if (is_sum(call)) {
         received = size * summed_by(call, 0).count * sl_dtype_size(call->dtype); /* the first share is the largest */
     } else {
         if (!sl_block_is_solid(call, &call->input_view)) sent = block;
         const bool scattered = sl_call_writes(call) && !sl_block_is_solid(call, &call->output_view);
         if (combines(call) || scattered) received = block;
     }
-    if (size == 1 || c->communicator->mailboxes || !(sent + received)) return SL_OK;
+    if (size == 1 || !(sent + received)) return SL_OK;
     char *piece = take_piece(c, sent + received);
     if (!piece)
         return sl_fail(&c->run->spmd, SL_FAILED, "%s over \"%s\": no memory for %zu bytes (called at %s)",
@@ -258,12 +273,12 @@ int sl_mpi_set_aside(struct sl_mpi_call *c) {
 void sl_mpi_begin(struct sl_mpi_call *c) {
     struct sl_collective *call = &c->call;
     c->phase = SL_MPI_FIRST;
-    if (c->communicator->mailboxes) sl_mpi_begin_rounds(c);
+    if (c->route->begin) c->route->begin(c);
     if (!sl_block_elements(call) && call->operation != SL_BARRIER) return; /* pointers may be NULL then */
     const struct sl_positions from = sl_call_sources(call);
     if (sl_operation_of(call)->zeros && from.begin == from.end) memset(call->output, 0, sl_block_bytes(call));
     copy_own_block(call);
-    if (c->communicator->mailboxes) return;
+    if (c->route != &sl_mpi_by_messages) return;
     if (is_sum(call)) {
         exchange_summands(c);
     } else {
@@ -271,19 +286,9 @@ void sl_mpi_begin(struct sl_mpi_call *c) {
     }
 }
 
-static void end_call(struct sl_mpi_call *c) {
-    if (c->buffer) c->buffer->taken &= ~(1u << c->piece);
-    c->buffer = NULL;
-    c->phase = SL_MPI_IDLE;
-}
-
-/* Continues when the first exchange has ended. */
-static void go_on(struct sl_mpi_call *c) {
+/* Uses the data of the first exchange. */
+static void use_received(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
-    if (!sl_block_elements(call)) {
-        end_call(c);
-        return;
-    }
     if (is_sum(call)) {
         sum(c);
     } else if (combines(call)) {
@@ -291,16 +296,10 @@ static void go_on(struct sl_mpi_call *c) {
     } else {
         unpack(c);
     }
-    if (is_sum(call) && !is_short(call)) {
-        c->phase = SL_MPI_SECOND;
-        exchange_sums(c);
-    } else {
-        end_call(c);
-    }
 }
 
-/* Whether all COUNT requests have ended. Reports errors. */
-static bool all_ended(struct sl_mpi_call *c, int count, MPI_Request *request) {
+/* Whether COUNT requests have ended. Reports errors. */
+bool sl_mpi_have_ended(struct sl_mpi_call *c, int count, MPI_Request *request) {
     enum { AT_ONCE = 128 };
     MPI_Status status[AT_ONCE];
     bool all = true;
@@ -324,21 +323,40 @@ static void tell_senders(struct sl_mpi_call *c) {
             sl_mpi_ring_for_letter(sl_group_member(call->group, peer));
 }
 
-void sl_mpi_move_on(struct sl_mpi_call *c) {
-    const int requests = 2 * c->call.group->size;
-    if (c->communicator->mailboxes) {
-        if (c->phase == SL_MPI_FIRST && sl_mpi_go_round(c)) end_call(c);
-        return;
-    }
-    if (c->phase == SL_MPI_FIRST && all_ended(c, requests, c->receive)) {
-        tell_senders(c);
-        go_on(c);
-    }
-    if (c->phase == SL_MPI_SECOND && all_ended(c, requests, c->receive)) {
-        tell_senders(c);
-        end_call(c);
-    }
+/* Moves the call on, exchange by exchange. Returns whether it is over. */
+static bool exchange_on(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    if (!sl_mpi_have_ended(c, 2 * c->width, c->receive)) return false;
+    tell_senders(c);
+    if (c->phase == SL_MPI_SECOND || !sl_block_elements(call)) return true;
+    use_received(c);
+    if (!is_sum(call) || is_short(call)) return true;
+    c->phase = SL_MPI_SECOND;
+    exchange_sums(c);
+    return exchange_on(c);
 }
+
+void sl_mpi_move_on(struct sl_mpi_call *c) {
+    if (c->phase < SL_MPI_FIRST || !c->route->go(c)) return;
+    if (c->buffer) c->buffer->taken &= ~(1u << c->piece);
+    c->buffer = NULL;
+    c->phase = SL_MPI_IDLE;
+}
+
+static bool receives_from(const struct sl_mpi_call *c, int peer) { return sl_mpi_receives_from(&c->call, peer); }
+static bool sends_to(const struct sl_mpi_call *c, int peer) { return sl_mpi_sends_to(&c->call, peer); }
+
+static bool always(const struct sl_mpi_call *c) {
+    (void)c;
+    return true;
+}
+
+static int peer_at(const struct sl_mpi_call *c, int index, bool receives) {
+    (void)c, (void)receives;
+    return index;
+}
+
+const struct sl_mpi_route sl_mpi_by_messages = {NULL, exchange_on, NULL, receives_from, sends_to, always, peer_at};
 
 void sl_mpi_buffers_close(struct sl_mpi_communicator *communicator) {
     while (communicator->buffers) {

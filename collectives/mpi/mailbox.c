@@ -8,10 +8,10 @@
  * from, and reads them. In long sums over many members each member sums a share, into its own piece, and reads the
  * others' sums in a second part of the round. Words in the mailbox count a slot's rounds, from the beginning of the
  * run: they are the members' only signals. A piece is written again when all have read it. */
-#include "collectives/mpi/wire.h"
+#include "collectives/mpi/hosts.h"
+#include "collectives/mpi/mailbox_internal.h"
 
-#include <stdalign.h>
-#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "collectives/copies.h"
@@ -20,28 +20,12 @@
 #include "spmd/base/memory.h"
 
 enum {
-    GROUPS = 128,      /* of a run, the first ones; others use MPI. Memory once used stays allocated */
-    PIECE = 64 * 1024, /* bytes. Memory of a piece is allocated when a call first uses it */
-    PIECES = 2,        /* per slot */
-    APART = 17 * 64,   /* bytes between pieces: with them, short calls do not evict each other from caches */
-    SHORT_SUM = 4096,  /* bytes: up to this size each member sums everything; with two members, for any size */
+    GROUPS = 128, /* of a run, the first ones; others use MPI. Memory once used stays allocated */
 };
 
-/* Raised by the owner, once a round. */
-struct words {
-    alignas(SL_CACHE_LINE) _Atomic uint32_t written;
-    _Atomic uint32_t summed, read;
-    _Atomic uint64_t call;  /* the call's word (sl_call_word), in which members must agree; likewise */
-    _Atomic uint64_t group; /* a hash of the group's members */
-};
-
-struct sl_mpi_mailbox {
-    struct words words[SL_MAX_IN_FLIGHT];
-    alignas(SL_CACHE_LINE) char piece[SL_MAX_IN_FLIGHT][PIECES][PIECE + APART];
-};
-
-static int file = -1; /* mailboxes [GROUPS][processes of this host]; -1: none */
-static int opened;    /* number of groups of this process's run, or of the previous run */
+static int file = -1;   /* mailboxes [GROUPS][processes of this host]; -1: none */
+static bool everywhere; /* all processes of all hosts have them */
+static int opened;      /* number of groups of this process's run, or of the previous run */
 
 /* ---- mailboxes ---- */
 
@@ -53,6 +37,10 @@ static size_t bytes_of_group(void) {
 
 void sl_mpi_mailboxes_open(MPI_Comm host) {
     if (sl_mpi_has_bells()) file = sl_mpi_share_file_with_all(host, GROUPS * bytes_of_group());
+    const int has = file >= 0;
+    int all;
+    MPI_Allreduce(&has, &all, 1, MPI_INT, MPI_MIN, sl_mpi_process()->comm);
+    everywhere = all;
 }
 
 bool sl_mpi_shares_memory_with(int rank) { return file >= 0 && sl_mpi_is_neighbour(rank); }
@@ -60,9 +48,11 @@ bool sl_mpi_shares_memory_with(int rank) { return file >= 0 && sl_mpi_is_neighbo
 bool sl_mpi_take_mailboxes(struct sl_mpi_communicator *communicator) {
     const struct sl_group *group = &communicator->group;
     const int number = communicator->number;
-    if (number >= GROUPS || group->size > PIECE / SL_CACHE_LINE) return true;
-    for (int i = 0; i < group->size; i++)
-        if (!sl_mpi_shares_memory_with(sl_group_member(group, i))) return true;
+    bool apart = false;
+    if (number >= GROUPS || group->size > SL_MPI_PIECE / SL_CACHE_LINE) return true;
+    for (int i = 0; i < group->size; i++) apart |= !sl_mpi_shares_memory_with(sl_group_member(group, i));
+    if (apart && everywhere) communicator->hosts = sl_mpi_hosts_of(group);
+    if (apart && !communicator->hosts) return true;
     if (opened <= number) opened = number + 1;
     communicator->mailboxes = sl_mpi_map(file, (size_t)number * bytes_of_group(), bytes_of_group());
     return communicator->mailboxes;
@@ -70,6 +60,7 @@ bool sl_mpi_take_mailboxes(struct sl_mpi_communicator *communicator) {
 
 void sl_mpi_leave_mailboxes(struct sl_mpi_communicator *communicator) {
     sl_mpi_unmap(communicator->mailboxes, bytes_of_group());
+    free(communicator->hosts);
 }
 
 /* Through a map: a write would fail beyond a limit on the size of files. */
@@ -84,48 +75,30 @@ void sl_mpi_mailboxes_clear(void) {
     opened = 0;
 }
 
-static struct sl_mpi_mailbox *box_of(const struct sl_mpi_call *c, int position) {
-    return &c->communicator->mailboxes[sl_mpi_place_of(sl_group_member(c->call.group, position))];
-}
-static struct words *words_of(const struct sl_mpi_call *c, int position) {
-    return &box_of(c, position)->words[c->slot];
-}
-static struct words *own_words(const struct sl_mpi_call *c) { return words_of(c, c->call.group->rank); }
-
-/* SC: see sl_mpi_want_room. */
-static bool reached(const _Atomic uint32_t *word, uint32_t target) {
-    return (int32_t)(atomic_load(word) - target) >= 0;
-}
-
 /* ---- rounds ---- */
-
-/* Elements [begin, begin + count) of each block. */
-struct range {
-    size_t begin, count;
-};
 
 /* Elements per block in a piece, together with as many of the other blocks. They are whole cache lines. */
 static size_t elements_a_round(const struct sl_collective *call) {
     const size_t blocks = sl_operation_of(call)->cuts ? (size_t)call->group->size : 1;
-    return PIECE / blocks / SL_CACHE_LINE * SL_CACHE_LINE / sl_dtype_size(call->dtype);
+    return SL_MPI_PIECE / blocks / SL_CACHE_LINE * SL_CACHE_LINE / sl_dtype_size(call->dtype);
 }
 
-static uint32_t count_rounds(const struct sl_collective *call) {
+uint32_t sl_mpi_count_rounds(const struct sl_collective *call) {
     const size_t most = elements_a_round(call), rounds = (sl_block_elements(call) + most - 1) / most;
     return rounds ? (uint32_t)rounds : 1;
 }
 
-static struct range range_of(const struct sl_collective *call, uint32_t round) {
+struct sl_mpi_range sl_mpi_range_of(const struct sl_collective *call, uint32_t round) {
     const size_t most = elements_a_round(call), total = sl_block_elements(call), begin = most * round;
     const size_t left = begin < total ? total - begin : 0;
-    return (struct range){begin, left < most ? left : most};
+    return (struct sl_mpi_range){begin, left < most ? left : most};
 }
 
 /* Data from the member at POSITION for the member at TO in a round. */
 static char *piece(const struct sl_mpi_call *c, int position, uint32_t round, int to) {
     const struct sl_collective *call = &c->call;
     const size_t before = sl_operation_of(call)->cuts ? elements_a_round(call) * (size_t)to : 0;
-    return box_of(c, position)->piece[c->slot][round % PIECES] + before * sl_dtype_size(call->dtype);
+    return sl_mpi_box_of(c, position)->piece[c->slot][round % SL_MPI_PIECES] + before * sl_dtype_size(call->dtype);
 }
 
 /* ---- blocks, which may consist of runs ---- */
@@ -138,7 +111,7 @@ struct stretch {
 };
 
 /* The stretch AT elements behind the range's beginning. If the arrays are SOLID, it is the whole rest. */
-static struct stretch stretch_at(const struct sl_collective *call, struct range range, size_t at, bool solid) {
+static struct stretch stretch_at(const struct sl_collective *call, struct sl_mpi_range range, size_t at, bool solid) {
     const size_t run = call->count[2], begin = range.begin + at, left = range.count - at;
     if (solid || !left) return (struct stretch){.skip = begin, .at = at, .runs = 1, .count = left};
     const size_t skip = begin % run, rest = run - skip, columns = call->count[1];
@@ -150,7 +123,8 @@ static struct stretch stretch_at(const struct sl_collective *call, struct range 
     return stretch;
 }
 
-static struct stretch stretch_after(const struct sl_collective *call, struct range range, const struct stretch *last) {
+static struct stretch stretch_after(const struct sl_collective *call, struct sl_mpi_range range,
+                                    const struct stretch *last) {
     return stretch_at(call, range, last->at + last->runs * last->count, false);
 }
 
@@ -174,12 +148,12 @@ static void unpack_stretch(const struct sl_collective *call, const struct stretc
                  size * call->output_view.stride[1], tight + size * s->at, size * s->count);
 }
 
-static void pack(const struct sl_collective *call, struct range range, char *tight, const char *block) {
+void sl_mpi_pack(const struct sl_collective *call, struct sl_mpi_range range, char *tight, const char *block) {
     struct stretch s = stretch_at(call, range, 0, sl_block_is_solid(call, &call->input_view));
     for (; s.count; s = stretch_after(call, range, &s)) pack_stretch(call, &s, tight, block);
 }
 
-static void unpack(const struct sl_collective *call, struct range range, const char *tight, char *block) {
+static void unpack(const struct sl_collective *call, struct sl_mpi_range range, const char *tight, char *block) {
     struct stretch s = stretch_at(call, range, 0, sl_block_is_solid(call, &call->output_view));
     for (; s.count; s = stretch_after(call, range, &s)) unpack_stretch(call, &s, tight, block);
 }
@@ -188,7 +162,7 @@ static void unpack(const struct sl_collective *call, struct range range, const c
 
 static bool have_read(const struct sl_mpi_call *c, uint32_t rounds) {
     for (int peer = 0; peer < c->call.group->size; peer++)
-        if (peer != c->call.group->rank && !reached(&words_of(c, peer)->read, rounds)) return false;
+        if (peer != c->call.group->rank && !sl_mpi_reached(&sl_mpi_words_of(c, peer)->read, rounds)) return false;
     return true;
 }
 
@@ -203,25 +177,26 @@ static bool has_room(const struct sl_mpi_call *c) {
 
 static void ring_those_at(const struct sl_mpi_call *c, struct sl_positions positions) {
     for (int peer = positions.begin; peer < positions.end; peer++)
-        if (peer != c->call.group->rank) sl_mpi_ring(sl_group_member(c->call.group, peer));
+        if (peer != c->call.group->rank) sl_mpi_ring_at(c, peer);
 }
 
 /* Writes the next piece, if there is room. */
 static bool write_piece(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct sl_positions to = sl_call_destinations(call);
-    const struct range range = range_of(call, c->written);
+    const struct sl_mpi_range range = sl_mpi_range_of(call, c->written);
     const int me = call->group->rank;
-    if (c->written == c->rounds || c->written == c->read + PIECES || !has_room(c)) return false;
+    if (c->written == c->rounds || c->written == c->read + SL_MPI_PIECES || !has_room(c)) return false;
     if (sl_operation_of(call)->cuts) {
         for (int peer = to.begin; peer < to.end; peer++)
-            if (peer != me) pack(call, range, piece(c, me, c->written, peer), sl_mpi_input_block(call, peer));
+            if (peer != me) sl_mpi_pack(call, range, piece(c, me, c->written, peer), sl_mpi_input_block(call, peer));
     } else if (to.end > to.begin + sl_has_position(to, me)) {
-        pack(call, range, piece(c, me, c->written, 0), sl_mpi_input_block(call, to.begin));
+        sl_mpi_pack(call, range, piece(c, me, c->written, 0), sl_mpi_input_block(call, to.begin));
     }
-    atomic_store_explicit(&own_words(c)->call, sl_call_word(call), memory_order_relaxed);
-    atomic_store_explicit(&own_words(c)->group, c->communicator->members, memory_order_relaxed);
-    atomic_store_explicit(&own_words(c)->written, c->before + ++c->written, memory_order_release);
+    const int readers = to.end - to.begin - sl_has_position(to, me), blocks = sl_operation_of(call)->cuts ? readers : 1;
+    if (readers) sl_mpi_count_piece(c, (size_t)blocks * range.count * sl_dtype_size(call->dtype));
+    sl_mpi_state_call(c);
+    atomic_store_explicit(&sl_mpi_own_words(c)->written, c->before + ++c->written, memory_order_release);
     ring_those_at(c, to);
     return true;
 }
@@ -232,19 +207,21 @@ static bool write_piece(struct sl_mpi_call *c) {
 static int find_missing(const struct sl_mpi_call *c, bool sums) {
     const struct sl_positions from = sl_call_sources(&c->call);
     for (int peer = from.begin; peer < from.end; peer++) {
-        const struct words *words = words_of(c, peer);
-        if (!reached(sums ? &words->summed : &words->written, c->before + c->read + 1)) return peer;
+        const struct sl_mpi_words *words = sl_mpi_words_of(c, peer);
+        if (!sl_mpi_reached(sums ? &words->summed : &words->written, c->before + c->read + 1)) return peer;
     }
     return -1;
 }
 
-/* Whether the sources make the same call as this member, as far as words tell; otherwise no data moves. */
-static bool agree(struct sl_mpi_call *c) {
-    const struct sl_collective *call = &c->call;
-    const struct sl_positions from = sl_call_sources(call);
-    const uint64_t mine = sl_call_word(call);
-    for (int peer = from.begin; peer < from.end; peer++) {
-        const struct words *words = words_of(c, peer);
+void sl_mpi_state_call(const struct sl_mpi_call *c) {
+    atomic_store_explicit(&sl_mpi_own_words(c)->call, sl_call_word(&c->call), memory_order_relaxed);
+    atomic_store_explicit(&sl_mpi_own_words(c)->group, c->communicator->members, memory_order_relaxed);
+}
+
+bool sl_mpi_state_alike(struct sl_mpi_call *c, struct sl_positions positions) {
+    const uint64_t mine = sl_call_word(&c->call);
+    for (int peer = positions.begin; peer < positions.end; peer++) {
+        const struct sl_mpi_words *words = sl_mpi_words_of(c, peer);
         const uint64_t theirs = atomic_load_explicit(&words->call, memory_order_relaxed);
         const bool together = atomic_load_explicit(&words->group, memory_order_relaxed) == c->communicator->members;
         if (theirs == mine && together) continue;
@@ -254,7 +231,7 @@ static bool agree(struct sl_mpi_call *c) {
     return true;
 }
 
-static void collect(const struct sl_mpi_call *c, struct range range) {
+static void collect(const struct sl_mpi_call *c, struct sl_mpi_range range) {
     const struct sl_collective *call = &c->call;
     const struct sl_positions from = sl_call_sources(call);
     for (int peer = from.begin; peer < from.end; peer++) {
@@ -294,7 +271,7 @@ static void add_runs(const struct sl_mpi_call *c, const struct stretch *s) {
                 (float *)(void *)sum, call->output_view.stride[1]);
 }
 
-static void sum_stretches(const struct sl_mpi_call *c, struct range range) {
+static void sum_stretches(const struct sl_mpi_call *c, struct sl_mpi_range range) {
     const struct sl_collective *call = &c->call;
     const bool solid = sl_block_is_solid(call, &call->input_view) && sl_block_is_solid(call, &call->output_view);
     const bool adds_floats = sl_operation_of(call)->reduction == SL_SUM && call->dtype == SL_F32 && call->scale == 1;
@@ -311,22 +288,22 @@ static void sum_stretches(const struct sl_mpi_call *c, struct range range) {
 static bool takes_shares(const struct sl_collective *call) {
     const struct sl_operation_row *operation = sl_operation_of(call);
     return operation->reduction != SL_NO_REDUCTION && !operation->cuts && call->group->size > 2 &&
-           sl_block_bytes(call) > SHORT_SUM;
+           sl_block_bytes(call) > SL_SHORT_CALL;
 }
 
-/* Range of bytes of a piece to be summed by the member at POSITION. Shares begin at cache lines. */
-static struct range share_of(const struct sl_collective *call, struct range range, int position) {
-    const size_t total = range.count * sl_dtype_size(call->dtype), members = (size_t)call->group->size;
+struct sl_mpi_range sl_mpi_portion_of(const struct sl_collective *call, struct sl_mpi_range range, int index,
+                                      int shares) {
+    const size_t total = range.count * sl_dtype_size(call->dtype);
     const size_t lines = (total + SL_CACHE_LINE - 1) / SL_CACHE_LINE;
-    const size_t most = (lines + members - 1) / members * SL_CACHE_LINE, begin = most * (size_t)position;
+    const size_t most = (lines + (size_t)shares - 1) / (size_t)shares * SL_CACHE_LINE, begin = most * (size_t)index;
     const size_t left = begin < total ? total - begin : 0;
-    return (struct range){begin, left < most ? left : most};
+    return (struct sl_mpi_range){begin, left < most ? left : most};
 }
 
-static void sum_share(const struct sl_mpi_call *c, struct range range) {
+static void sum_share(const struct sl_mpi_call *c, struct sl_mpi_range range) {
     const struct sl_collective *call = &c->call;
     const int size = call->group->size;
-    const struct range share = share_of(call, range, call->group->rank);
+    const struct sl_mpi_range share = sl_mpi_portion_of(call, range, call->group->rank, size);
     const void **input = c->communicator->input;
     for (int peer = 0; peer < size; peer++) input[peer] = piece(c, peer, c->read, 0) + share.begin;
     void *output = piece(c, call->group->rank, c->read, 0) + share.begin;
@@ -334,11 +311,11 @@ static void sum_share(const struct sl_mpi_call *c, struct range range) {
               size, input, 1, &output);
 }
 
-static void collect_shares(const struct sl_mpi_call *c, struct range range) {
+static void collect_shares(const struct sl_mpi_call *c, struct sl_mpi_range range) {
     const struct sl_collective *call = &c->call;
     char *output = sl_mpi_output_block(call, 0) + range.begin * sl_dtype_size(call->dtype);
     for (int peer = 0; peer < call->group->size; peer++) {
-        const struct range share = share_of(call, range, peer);
+        const struct sl_mpi_range share = sl_mpi_portion_of(call, range, peer, call->group->size);
         memcpy(output + share.begin, piece(c, peer, c->read, 0) + share.begin, share.count);
     }
 }
@@ -348,11 +325,13 @@ static void collect_shares(const struct sl_mpi_call *c, struct range range) {
 /* First part of the next round to read, if the sources have written theirs. */
 static bool read_piece(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
-    const struct range range = range_of(call, c->read);
-    if (c->read == c->written || c->summed > c->read || find_missing(c, false) >= 0 || !agree(c)) return false;
+    const struct sl_mpi_range range = sl_mpi_range_of(call, c->read);
+    if (c->read == c->written || c->summed > c->read || find_missing(c, false) >= 0) return false;
+    if (!sl_mpi_state_alike(c, sl_call_sources(call))) return false; /* then no data moves */
     if (takes_shares(call)) {
         sum_share(c, range);
-        atomic_store_explicit(&own_words(c)->summed, c->before + ++c->summed, memory_order_release);
+        sl_mpi_count_piece(c, sl_mpi_portion_of(call, range, call->group->rank, call->group->size).count);
+        atomic_store_explicit(&sl_mpi_own_words(c)->summed, c->before + ++c->summed, memory_order_release);
         ring_those_at(c, sl_call_destinations(call));
         return true;
     }
@@ -368,30 +347,37 @@ static bool read_piece(struct sl_mpi_call *c) {
 static bool end_round(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     if (c->summed == c->read || (takes_shares(call) && find_missing(c, true) >= 0)) return false;
-    if (takes_shares(call)) collect_shares(c, range_of(call, c->read));
-    atomic_store(&own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
+    if (takes_shares(call)) collect_shares(c, sl_mpi_range_of(call, c->read));
+    atomic_store(&sl_mpi_own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
     for (int peer = 0; peer < call->group->size; peer++) sl_mpi_ring_for_room(sl_group_member(call->group, peer));
     return true;
 }
 
-void sl_mpi_begin_rounds(struct sl_mpi_call *c) {
+static void begin_rounds(struct sl_mpi_call *c) {
     c->written = c->summed = c->read = 0;
-    c->rounds = count_rounds(&c->call);
+    c->rounds = sl_mpi_count_rounds(&c->call);
 }
 
-bool sl_mpi_go_round(struct sl_mpi_call *c) {
+static bool go_round(struct sl_mpi_call *c) {
     for (bool moved = true; moved;) {
         moved = write_piece(c);
         moved |= read_piece(c);
         moved |= end_round(c);
     }
     if (c->read < c->rounds) return false;
-    c->before += c->rounds;
+    sl_mpi_close_rounds(c);
     return true;
 }
 
-int sl_mpi_find_laggard(const struct sl_mpi_call *c) {
+static int find_laggard(const struct sl_mpi_call *c) {
     for (int peer = 0; peer < c->call.group->size && c->written == c->read; peer++)
-        if (peer != c->call.group->rank && !reached(&words_of(c, peer)->read, rounds_before(c))) return peer;
+        if (peer != c->call.group->rank && !sl_mpi_reached(&sl_mpi_words_of(c, peer)->read, rounds_before(c)))
+            return peer;
     return find_missing(c, c->summed > c->read);
 }
+
+static bool never(const struct sl_mpi_call *c) {
+    (void)c;
+    return false;
+}
+const struct sl_mpi_route sl_mpi_by_mailboxes = {begin_rounds, go_round, find_laggard, NULL, NULL, never, NULL};

@@ -102,6 +102,8 @@ bool sl_mpi_is_stopped_here(int rank) { return home[rank].pid && sl_mpi_is_stopp
 
 int sl_mpi_pid_of(int rank) { return home[rank].pid; }
 
+int sl_mpi_host_of(int rank) { return home[rank].host; }
+
 int sl_mpi_place_of(int rank) { return home[rank].place; }
 
 bool sl_mpi_is_gone(int rank) { return home[rank].pid && kill(home[rank].pid, 0) && errno == ESRCH; }

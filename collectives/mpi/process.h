@@ -58,6 +58,8 @@ bool sl_mpi_is_gone(int rank);
 bool sl_mpi_is_stopped_here(int rank);
 /* Its id; 0: not a neighbour. */
 int sl_mpi_pid_of(int rank);
+/* The first process on its host, which identifies the host. */
+int sl_mpi_host_of(int rank);
 /* Its position among the processes of its host. */
 int sl_mpi_place_of(int rank);
 

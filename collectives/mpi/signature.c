@@ -5,10 +5,14 @@
  * is used again.
  *
  * In unchecked mode, mailboxes carry the call (mailbox.c). Without mailboxes, the call travels beside the data, to the
- * receivers, and received data is not used before the calls have been compared. */
-#include "collectives/mpi/wire.h"
+ * receivers of messages (hosts.h), and received data is not used before the calls have been compared. */
+#include "collectives/mpi/hosts.h"
 
 #include <stdio.h>
+
+#include "collectives/costs.h"
+
+_Static_assert(sizeof(struct sl_mpi_signature) == SL_CALL_NOTE_BYTES, "costs count it");
 
 struct sl_mpi_signature sl_mpi_signature_of(const struct sl_collective *call) {
     struct sl_mpi_signature signature = {.operation = (int32_t)call->operation,
@@ -34,10 +38,14 @@ struct sl_collective sl_mpi_call_of(const struct sl_mpi_signature *signature) {
 }
 
 static bool hears_from(const struct sl_mpi_call *c, int peer) {
-    return c->run->engine->checked || sl_mpi_receives_from(&c->call, peer);
+    return c->run->engine->checked || c->route->receives(c, peer);
 }
-static bool tells(const struct sl_mpi_call *c, int peer) {
-    return c->run->engine->checked || sl_mpi_sends_to(&c->call, peer);
+static bool tells(const struct sl_mpi_call *c, int peer) { return c->run->engine->checked || c->route->sends(c, peer); }
+
+/* Whether data must not move before this member and the one at PEER have been compared. */
+static bool is_concerned(const struct sl_mpi_call *c, int peer) {
+    if (c->run->engine->checked) return sl_mpi_receives_from(&c->call, peer) || sl_mpi_sends_to(&c->call, peer);
+    return c->route->receives(c, peer) || c->route->sends(c, peer);
 }
 
 void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
@@ -54,6 +62,7 @@ void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
                                 c->run->wire, &c->hear[from]),
                       "MPI_Irecv");
         if (!tells(c, to)) continue;
+        sl_mpi_count_message(c, to, sizeof c->mine);
         sl_mpi_ok(c->run,
                   MPI_Isend(&c->mine, sizeof c->mine, MPI_BYTE, sl_group_member(call->group, to), tag, c->run->wire,
                             &c->tell[to]),
@@ -103,8 +112,7 @@ bool sl_mpi_compare(struct sl_mpi_call *c) {
 int sl_mpi_uncompared(const struct sl_mpi_call *c) {
     for (int k = 1; k < c->call.group->size; k++) {
         const int peer = sl_mpi_next_peer(&c->call, k);
-        const bool concerned = sl_mpi_receives_from(&c->call, peer) || sl_mpi_sends_to(&c->call, peer);
-        if (concerned && c->hear[peer] != MPI_REQUEST_NULL) return peer;
+        if (is_concerned(c, peer) && c->hear[peer] != MPI_REQUEST_NULL) return peer;
     }
     return -1;
 }

@@ -276,27 +276,26 @@ static void propose_deadlock(struct sl_mpi_run *run, int count, const struct sl_
 
 /* ---- asking ---- */
 
-static void hear_answer(struct sl_mpi_run *run, const struct sl_mpi_message *answer);
-
 static const double time_to_fade = 0.5; /* seconds, after which a note does not tell of a wait any more */
 
-/* A neighbour's answer is on the board, if there is one. A new note of the awaited peer is a sign of life, however late
- * it is read. */
-static void ask(struct sl_mpi_run *run, int coordinate) {
+/* Asks COORDINATE. Returns whether a neighbour's ANSWER is on the board; otherwise it comes as a message. A new note of
+ * the awaited peer is a sign of life, however late it is read. */
+static bool ask(struct sl_mpi_run *run, int coordinate, struct sl_mpi_message *answer) {
     struct sl_mpi_watch *watch = &run->watch;
     struct sl_mpi_note note;
     double written;
     watch->asked = coordinate;
     if (!sl_mpi_ask_neighbour(coordinate, &note, &written)) {
         post(run, coordinate, &(struct sl_mpi_message){.kind = QUESTION});
-    } else if (written > (coordinate == watch->peer ? watch->noted : 0) && note.run == run->number) {
-        const struct sl_mpi_message answer = answer_of(&note, coordinate);
-        if (coordinate == watch->peer) {
-            watch->noted = written;
-            watch->answered = true;
-        }
-        if (sl_now() < written + time_to_fade) hear_answer(run, &answer);
+        return false;
     }
+    if (written <= (coordinate == watch->peer ? watch->noted : 0) || note.run != run->number) return false;
+    if (coordinate == watch->peer) {
+        watch->noted = written;
+        watch->answered = true;
+    }
+    *answer = answer_of(&note, coordinate);
+    return sl_now() < written + time_to_fade;
 }
 
 /* The index of PLACE in the chain's places; if they are full, it replaces the last one. */
@@ -337,23 +336,24 @@ static void found_circle(struct sl_mpi_run *run, int first) {
     }
 }
 
-/* The coordinate asked last waits itself: asks its peer, unless this closes a circle. */
-static void follow(struct sl_mpi_run *run, const struct sl_mpi_message *answer) {
+/* The coordinate asked last waits itself. Returns its peer, to be asked next; -1 if the chain is full, or if this
+ * closes a circle. */
+static int follow(struct sl_mpi_run *run, const struct sl_mpi_message *answer) {
     struct sl_mpi_watch *watch = &run->watch;
-    if (watch->count == run->mesh->size) return;
+    if (watch->count == run->mesh->size) return -1;
     add_link(run, answer->from, answer->peer, answer->number, answer->text);
     for (int i = 0; i < watch->count; i++) {
-        if (run->chain[i].coordinate == answer->peer) {
-            found_circle(run, i);
-            return;
-        }
+        if (run->chain[i].coordinate != answer->peer) continue;
+        found_circle(run, i);
+        return -1;
     }
-    ask(run, answer->peer);
+    return answer->peer;
 }
 
-static void hear_answer(struct sl_mpi_run *run, const struct sl_mpi_message *answer) {
+/* Returns the coordinate to be asked next, or -1. */
+static int take_answer(struct sl_mpi_run *run, const struct sl_mpi_message *answer) {
     struct sl_mpi_watch *watch = &run->watch;
-    if (!run->wait || run->waits != run->chain[0].number) return; /* the wait is over */
+    if (!run->wait || run->waits != run->chain[0].number) return -1; /* the wait is over */
     const bool returned = answer->status == HAS_RETURNED || answer->status == HAS_RETURNED_AND_SENDS;
     if (answer->from == watch->peer) {
         watch->answered = true;
@@ -363,13 +363,17 @@ static void hear_answer(struct sl_mpi_run *run, const struct sl_mpi_message *ans
         const double limit = answer->status == HAS_RETURNED ? time_to_arrive : run->engine->timeout;
         if (returned && sl_now() > watch->returned + limit) propose_returned(run);
     }
-    if (answer->from != watch->asked) return;
+    if (answer->from != watch->asked) return -1;
     watch->asked = -1;
-    if (answer->status == WAITS) {
-        follow(run, answer);
-    } else {
-        watch->circle = 0;
-    }
+    if (answer->status == WAITS) return follow(run, answer);
+    watch->circle = 0;
+    return -1;
+}
+
+/* Asks COORDINATE, and follows the chain of waits as far as answers are on the board. */
+static void ask_on(struct sl_mpi_run *run, int coordinate) {
+    struct sl_mpi_message answer;
+    while (coordinate >= 0 && ask(run, coordinate, &answer)) coordinate = take_answer(run, &answer);
 }
 
 /* Begins to watch PEER; earlier state belongs to another wait. */
@@ -402,7 +406,7 @@ void sl_mpi_look(struct sl_mpi_run *run) {
     sl_mpi_note_state(run);
     look_for_gone(run);
     if (watch->silent > limit) propose_absent(run, limit);
-    ask(run, peer);
+    ask_on(run, peer);
 }
 
 void sl_mpi_look_for_missing(struct sl_mpi_run *run) {
@@ -423,7 +427,7 @@ static void hear(struct sl_mpi_run *run, const struct sl_mpi_message *message) {
         answer(run, message->from);
         break;
     case ANSWER:
-        hear_answer(run, message);
+        ask_on(run, take_answer(run, message));
         break;
     case PROPOSAL:
         announce(run, message);

@@ -24,6 +24,9 @@ struct sl_mpi_signature {
     char site[104];
 };
 
+struct sl_mpi_route;
+struct sl_mpi_hosts;
+
 enum sl_mpi_phase { SL_MPI_IDLE, SL_MPI_COMPARING, SL_MPI_FIRST, SL_MPI_SECOND };
 
 /* A call of this member. */
@@ -35,16 +38,20 @@ struct sl_mpi_call {
     struct sl_mpi_communicator *communicator;
     struct sl_collective call; /* its group is the communicator's */
     int slot;
+    const struct sl_mpi_route *route;
     enum sl_mpi_phase phase;
     struct sl_mpi_buffer *buffer; /* NULL: none is needed */
     int piece;                    /* number of the piece */
     char *sent, *received;       /* in the buffer: blocks to send and receive; NULL: they are in the program's memory */
-    MPI_Request *receive, *send; /* [size], adjacent; NULL if mailboxes are used */
+    MPI_Request *receive, *send; /* [width], adjacent; NULL if only mailboxes are used */
+    int width;
     struct sl_mpi_signature mine, *theirs; /* [size]; NULL: mailboxes carry words instead */
     MPI_Request *hear, *tell;              /* [size]; NULL without signatures */
     /* With mailboxes: the slot's rounds before this call; the call's rounds; and how many of these are written, summed
      * and read. */
     uint32_t before, rounds, written, summed, read;
+    uint32_t folded, turned; /* likewise, if the call is chained: see chain.c */
+    int step;                /* if it is gathered: see hosts.c */
 };
 
 struct sl_mpi_communicator {
@@ -52,7 +59,8 @@ struct sl_mpi_communicator {
     struct sl_group group;
     int number;
     uint64_t members;                 /* a hash of the members */
-    struct sl_mpi_mailbox *mailboxes; /* shared by this host's processes; calls use them. NULL: MPI */
+    struct sl_mpi_mailbox *mailboxes; /* shared by this host's processes; NULL: all calls use MPI */
+    struct sl_mpi_hosts *hosts;       /* NULL: mailboxes are all that calls use */
     uint32_t started;                 /* number of calls */
     char name[64];                    /* for verdicts' places */
     struct sl_mpi_call call[SL_MAX_IN_FLIGHT];
@@ -103,16 +111,10 @@ void sl_mpi_mailboxes_open(MPI_Comm host);
 void sl_mpi_mailboxes_clear(void);
 /* Whether data for the process of RANK goes through shared memory. */
 bool sl_mpi_shares_memory_with(int rank);
-/* Maps mailboxes for a group whose members all share memory: for the first groups, unless a piece of a mailbox has no
- * cache line for each member. False without memory. */
+/* Maps mailboxes for a group whose members all share memory, or those of each host: for the first groups, unless a
+ * piece of a mailbox has no cache line for each member. False without memory. */
 bool sl_mpi_take_mailboxes(struct sl_mpi_communicator *communicator);
 void sl_mpi_leave_mailboxes(struct sl_mpi_communicator *communicator);
-
-void sl_mpi_begin_rounds(struct sl_mpi_call *c);
-/* Moves the call on as far as possible. Returns whether all rounds are over. */
-bool sl_mpi_go_round(struct sl_mpi_call *c);
-/* The position of a member that has not done its part of the next round, or -1. */
-int sl_mpi_find_laggard(const struct sl_mpi_call *c);
 
 /* ---- differing calls (signature.c) ---- */
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# mpi.sh DRIVERS - drivers as processes: the same results as from threads, told once; how runs end; prints TAP.
+# mpi.sh DRIVERS [core] - drivers as processes: the same results as from threads, told once; how runs end; prints TAP. With
+# core, the few of these that sanitizers have the time for.
 drivers=$1
 mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
 if ! command -v mpirun >/dev/null; then
@@ -40,16 +41,6 @@ results() {
     sed -E 's/,"median_ms":[^,]*,"held_bytes":[0-9]*(,"predicted":\{[^}]*\})?(,"measured_bubble":[^,}]*)?//g' "$1"
 }
 
-"$drivers/loss_equality" --json $size | results - >expected
-run 8 loss_equality --json $size
-[ $status = 0 ] && [ ! -s err ] && [ "$(grep -o '"predicted":{"ms":[0-9]' out | wc -l)" = 3 ] && results out | cmp -s - expected
-point 'loss_equality prints the same bits'
-
-"$drivers/loss_equality" --json --hidden 64 --single-mesh data=2,model=1 | results - >expected
-run 8 loss_equality --json --hidden 64 --single-mesh data=2,model=1
-[ $status = 0 ] && [ ! -s err ] && results out | cmp -s - expected && grep -q '"bit_identical":true' out
-point 'processes beyond the mesh look on'
-
 # trains_alike N ARGUMENT...: losses and gradients are the same bits as on the local engine.
 small='--hidden 64 --batch 48 --microbatches 4 --steps 3 --json'
 trains_alike() {
@@ -62,6 +53,24 @@ trains_alike() {
     [ $status = 0 ] && [ ! -s err ] && cmp -s got expected && cmp -s gradients.local gradients.mpi
     point "trains alike: $*"
 }
+if [ "${2-}" = core ]; then
+    trains_alike 4 --schedule 1f1b --mesh data=2,model=2 --fsdp --recompute full --steps 1 --checked
+    run 8 gpipe --fail 1@F2 --json
+    fails 'a coordinate that fails' 3 'coordinate 1 (pipe=1): fails before 1F2'
+    plan
+    exit
+fi
+
+"$drivers/loss_equality" --json $size | results - >expected
+run 8 loss_equality --json $size
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -o '"predicted":{"ms":[0-9]' out | wc -l)" = 3 ] && results out | cmp -s - expected
+point 'loss_equality prints the same bits'
+
+"$drivers/loss_equality" --json --hidden 64 --single-mesh data=2,model=1 | results - >expected
+run 8 loss_equality --json --hidden 64 --single-mesh data=2,model=1
+[ $status = 0 ] && [ ! -s err ] && results out | cmp -s - expected && grep -q '"bit_identical":true' out
+point 'processes beyond the mesh look on'
+
 trains_alike 8 --schedule looping
 trains_alike 8 --schedule plain --mesh data=2,model=4 --zero 0 --no-overlap
 trains_alike 8 --schedule looping --mesh data=4,model=2 --zero 2

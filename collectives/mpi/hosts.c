@@ -1,0 +1,196 @@
+/* hosts.c - short calls over several hosts: see hosts.h. */
+#include "collectives/mpi/hosts.h"
+
+#include <string.h>
+
+#include "collectives/mpi/mailbox_internal.h"
+#include "collectives/reduce.h"
+
+/* ---- members of this host ---- */
+
+struct sl_positions sl_mpi_housemates(const struct sl_mpi_call *c) {
+    const struct sl_mpi_hosts *hosts = c->communicator->hosts;
+    return (struct sl_positions){hosts->first[hosts->mine], hosts->first[hosts->mine + 1]};
+}
+
+int sl_mpi_find_unwritten(const struct sl_mpi_call *c, uint32_t target) {
+    const struct sl_positions here = sl_mpi_housemates(c);
+    for (int peer = here.begin; peer < here.end; peer++)
+        if (!sl_mpi_reached(&sl_mpi_words_of(c, peer)->written, target)) return peer;
+    return -1;
+}
+
+int sl_mpi_find_unread(const struct sl_mpi_call *c, uint32_t target) {
+    const struct sl_positions here = sl_mpi_housemates(c);
+    for (int peer = here.begin; peer < here.end; peer++)
+        if (!sl_mpi_reached(&sl_mpi_words_of(c, peer)->read, target)) return peer;
+    return -1;
+}
+
+void sl_mpi_ring_housemates(const struct sl_mpi_call *c) {
+    const struct sl_positions here = sl_mpi_housemates(c);
+    for (int peer = here.begin; peer < here.end; peer++)
+        if (peer != c->call.group->rank) sl_mpi_ring_at(c, peer);
+}
+
+void sl_mpi_ring_housemates_for_room(const struct sl_mpi_call *c) {
+    const struct sl_positions here = sl_mpi_housemates(c);
+    for (int peer = here.begin; peer < here.end; peer++) sl_mpi_ring_for_room(sl_group_member(c->call.group, peer));
+}
+
+/* ---- short calls ---- */
+
+/* Number of steps, and hosts whose values a step moves. */
+static int steps_of(const struct sl_mpi_hosts *hosts) {
+    int steps = 0;
+    while (1 << steps < hosts->count) steps++;
+    return steps;
+}
+static int moved_in(const struct sl_mpi_hosts *hosts, int step) {
+    const int left = hosts->count - (1 << step);
+    return left < 1 << step ? left : 1 << step;
+}
+
+/* The host DISTANCE after this one; before it, if DISTANCE is negative. */
+static int host_after(const struct sl_mpi_hosts *hosts, int distance) {
+    return (hosts->mine + distance + hosts->count) % hosts->count;
+}
+
+/* Number of members on COUNT hosts, this one and the following. */
+static size_t members_on(const struct sl_mpi_hosts *hosts, int count) {
+    size_t members = 0;
+    for (int i = 0; i < count; i++) {
+        const int host = host_after(hosts, i);
+        members += (size_t)(hosts->first[host + 1] - hosts->first[host]);
+    }
+    return members;
+}
+
+static bool leads(const struct sl_mpi_call *c) { return c->call.group->rank == sl_mpi_housemates(c).begin; }
+
+/* Values in a leader's buffer begin with those of its own host. */
+static char *values_from(const struct sl_mpi_call *c, size_t members) {
+    return c->received ? c->received + sl_block_bytes(&c->call) * members : NULL;
+}
+
+static void begin_gathering(struct sl_mpi_call *c) {
+    c->written = c->summed = c->read = 0;
+    c->rounds = 1;
+    c->step = -1; /* the values of this host have not been collected */
+}
+
+static bool has_room(const struct sl_mpi_call *c) {
+    if (sl_mpi_find_unread(c, c->before) < 0) return true;
+    sl_mpi_want_room(true);
+    return sl_mpi_find_unread(c, c->before) < 0;
+}
+
+static bool write_values(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    if (c->written || !has_room(c)) return false;
+    if (sl_block_elements(call))
+        sl_mpi_pack(call, (struct sl_mpi_range){0, sl_block_elements(call)},
+                    sl_mpi_box_of(c, call->group->rank)->piece[c->slot][0], call->input);
+    sl_mpi_count_piece(c, sl_block_bytes(call));
+    sl_mpi_state_call(c);
+    atomic_store_explicit(&sl_mpi_own_words(c)->written, c->before + ++c->written, memory_order_release);
+    if (!leads(c)) sl_mpi_ring_at(c, sl_mpi_housemates(c).begin);
+    return true;
+}
+
+/* Begins a step: a pair of messages. */
+static void exchange_with_leaders(struct sl_mpi_call *c) {
+    const struct sl_mpi_hosts *hosts = c->communicator->hosts;
+    const int distance = 1 << c->step, moved = moved_in(hosts, c->step);
+    const size_t elements = sl_block_elements(&c->call), had = members_on(hosts, distance);
+    const int from = hosts->first[host_after(hosts, distance)], to = hosts->first[host_after(hosts, -distance)];
+    sl_mpi_receive(c, SL_MPI_FIRST_EXCHANGE, from, values_from(c, had),
+                   elements * (members_on(hosts, distance + moved) - had), &c->receive[from]);
+    sl_mpi_send(c, SL_MPI_FIRST_EXCHANGE, to, values_from(c, 0), elements * members_on(hosts, moved), &c->send[to]);
+}
+
+/* Collects this host's values, once they are written; then goes from step to step. */
+static bool step_on(struct sl_mpi_call *c) {
+    const struct sl_mpi_hosts *hosts = c->communicator->hosts;
+    const struct sl_positions here = sl_mpi_housemates(c);
+    if (!leads(c) || c->step == steps_of(hosts)) return false;
+    if (c->step < 0) {
+        if (sl_mpi_find_unwritten(c, c->before + 1) >= 0 || !sl_mpi_state_alike(c, here)) return false;
+        for (int peer = here.begin; peer < here.end && c->received; peer++)
+            memcpy(values_from(c, (size_t)(peer - here.begin)), sl_mpi_box_of(c, peer)->piece[c->slot][0],
+                   sl_block_bytes(&c->call));
+    } else if (!sl_mpi_have_ended(c, 2 * c->width, c->receive)) {
+        return false;
+    }
+    if (++c->step < steps_of(hosts)) exchange_with_leaders(c);
+    return true;
+}
+
+/* A leader that has all values combines them, for its host. */
+static bool combine(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const struct sl_mpi_hosts *hosts = c->communicator->hosts;
+    const size_t size = (size_t)call->group->size, ahead = size - (size_t)hosts->first[hosts->mine];
+    if (!leads(c) || c->summed || c->step < steps_of(hosts)) return false;
+    if (sl_block_elements(call)) {
+        for (size_t i = 0; i < size; i++) c->communicator->input[i] = values_from(c, (i + ahead) % size);
+        void *output = call->output;
+        sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, sl_block_elements(call), (int)size,
+                  c->communicator->input, 1, &output);
+        memcpy(sl_mpi_box_of(c, call->group->rank)->piece[c->slot][0], output, sl_block_bytes(call));
+    }
+    sl_mpi_count_piece(c, sl_block_bytes(call));
+    atomic_store_explicit(&sl_mpi_own_words(c)->summed, c->before + ++c->summed, memory_order_release);
+    sl_mpi_ring_housemates(c);
+    return true;
+}
+
+/* Reads the leader's result. */
+static bool read_result(struct sl_mpi_call *c) {
+    const struct sl_collective *call = &c->call;
+    const int leader = sl_mpi_housemates(c).begin;
+    if (c->read || !c->written || !sl_mpi_reached(&sl_mpi_words_of(c, leader)->summed, c->before + 1)) return false;
+    if (!sl_mpi_state_alike(c, (struct sl_positions){leader, leader + 1})) return false;
+    if (!leads(c) && sl_block_elements(call))
+        memcpy(call->output, sl_mpi_box_of(c, leader)->piece[c->slot][0], sl_block_bytes(call));
+    atomic_store(&sl_mpi_own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
+    sl_mpi_ring_housemates_for_room(c);
+    return true;
+}
+
+static bool gather_on(struct sl_mpi_call *c) {
+    for (bool moved = true; moved;) {
+        moved = write_values(c);
+        moved |= step_on(c);
+        moved |= combine(c);
+        moved |= read_result(c);
+    }
+    if (!c->read) return false;
+    sl_mpi_close_rounds(c);
+    return true;
+}
+
+static int find_late(const struct sl_mpi_call *c) {
+    if (!c->written) return sl_mpi_find_unread(c, c->before);
+    if (!leads(c)) return sl_mpi_housemates(c).begin;
+    return c->step < 0 ? sl_mpi_find_unwritten(c, c->before + 1) : -1;
+}
+
+/* Whether the member at PEER leads the host that is, in some step, WAY times the step's distance after this one. */
+static bool is_stepped_to(const struct sl_mpi_call *c, int peer, int way) {
+    const struct sl_mpi_hosts *hosts = c->communicator->hosts;
+    bool found = false;
+    for (int step = 0; step < steps_of(hosts) && leads(c); step++)
+        found |= peer == hosts->first[host_after(hosts, way * (1 << step))];
+    return found;
+}
+static bool gathers_from(const struct sl_mpi_call *c, int peer) { return is_stepped_to(c, peer, 1); }
+static bool gathers_to(const struct sl_mpi_call *c, int peer) { return is_stepped_to(c, peer, -1); }
+
+static int peer_at(const struct sl_mpi_call *c, int index, bool receives) {
+    (void)c, (void)receives;
+    return index;
+}
+
+const struct sl_mpi_route sl_mpi_gathered = {begin_gathering, gather_on, find_late, gathers_from,
+                                             gathers_to,      leads,     peer_at};

@@ -1,0 +1,99 @@
+/* hosts.h - calls of a group with members on several hosts, without a message from each member to each other.
+ *
+ * If the members of each host are neighbours in the group, hosts follow one another as members do. Each host's members
+ * have mailboxes in its memory (mailbox_internal.h); the first member is the host's leader. With n members on h hosts:
+ *
+ * - Barriers, and sums and maxima of up to 4 KB, are gathered (hosts.c). Members write their values into their
+ *   mailboxes. A leader collects those of its host and exchanges with other leaders: in step s it sends the values of
+ *   2^s hosts, its own and the following ones, to the leader 2^s hosts before it, and receives those of the next 2^s
+ *   hosts. After log2(h) steps, rounded up, it has the values of all members. It combines them in the order of the
+ *   members, and its host's members copy the result from its mailbox. So a leader sends log2(h) messages, other members
+ *   none; a host's uplink carries n - (members of the host) blocks.
+ *
+ * - Longer sums and maxima of f32 and i32 values are chained (chain.c), if n is at most 64 and some host has several
+ *   members. They go in rounds of 64 KB. In each, the first members of a host, as many as the host with the fewest
+ *   members has and at most 16, are its lanes: each has a share of the round. The lanes of the first host add their
+ *   host's members, in order, and send the sums to the same lanes of the next host, which continue, and so on to the
+ *   last host, whose lanes scale the sums and send them back, from host to host. Each lane passes the sums on and
+ *   copies them into its mailbox, from which its host's members read them. Up to 8 rounds are on their way. So a host's
+ *   uplink carries each byte once in each direction, and the additions are those of one sum in member order: its bits
+ *   do not depend on hosts. Sums of narrower types are rounded once, at their end, which a message between two hosts
+ *   would not be: these go as below, and so do sums over more than 64 members, which are trees of blocks.
+ *
+ * - All other calls, and all calls of other groups, exchange messages between all members (exchange.c).
+ *
+ * A signature goes beside the data once a call, with each pair of leaders or lanes that exchange messages; members of
+ * one host compare words in their mailboxes. */
+#ifndef SL_COLLECTIVES_MPI_HOSTS_H
+#define SL_COLLECTIVES_MPI_HOSTS_H
+
+#include "collectives/mpi/shared.h"
+#include "collectives/mpi/wire.h"
+
+SL_BEGIN_C
+
+enum {
+    SL_MPI_UNDER_WAY = 8, /* rounds of a chained call between their sum and its return */
+};
+
+struct sl_mpi_hosts {
+    int count, mine; /* of the group's hosts; this member's */
+    int lanes;
+    int first[]; /* [count + 1]: position of the first member on each host */
+};
+
+/* The hosts of GROUP; NULL if the members of a host are not neighbours, or without memory. The caller frees them. */
+struct sl_mpi_hosts *sl_mpi_hosts_of(const struct sl_group *group);
+
+/* Ways of a call's data through the engine. */
+struct sl_mpi_route {
+    void (*begin)(struct sl_mpi_call *c);
+    bool (*go)(struct sl_mpi_call *c);           /* moves the call on as far as possible; returns whether it is over */
+    int (*laggard)(const struct sl_mpi_call *c); /* position of a member that has not done its part; -1: see requests */
+    /* Whether messages of MPI go between this member and the one at position PEER; NULL in mailboxes. */
+    bool (*receives)(const struct sl_mpi_call *c, int peer), (*sends)(const struct sl_mpi_call *c, int peer);
+    bool (*polls)(const struct sl_mpi_call *c); /* whether any do */
+    /* The member of the request at INDEX in c->receive (RECEIVES), or in c->send. */
+    int (*peer)(const struct sl_mpi_call *c, int index, bool receives);
+};
+extern const struct sl_mpi_route sl_mpi_by_messages, sl_mpi_by_mailboxes, sl_mpi_gathered, sl_mpi_chained;
+
+/* The route of a call over the group of COMMUNICATOR: the same for all members. */
+const struct sl_mpi_route *sl_mpi_route_of(const struct sl_mpi_communicator *communicator,
+                                           const struct sl_collective *call);
+
+/* Positions of this host's members. */
+struct sl_positions sl_mpi_housemates(const struct sl_mpi_call *c);
+/* The first of the housemates that has not raised a word to TARGET, -1: all have. */
+int sl_mpi_find_unwritten(const struct sl_mpi_call *c, uint32_t target);
+int sl_mpi_find_unread(const struct sl_mpi_call *c, uint32_t target);
+void sl_mpi_ring_housemates(const struct sl_mpi_call *c);
+void sl_mpi_ring_housemates_for_room(const struct sl_mpi_call *c);
+
+/* Counts BYTES that the call sends to the member at PEER in a message, or that it leaves in the mailbox. */
+static inline void sl_mpi_count_message(const struct sl_mpi_call *c, int peer, size_t bytes) {
+    const bool here = sl_mpi_host_of(sl_group_member(c->call.group, peer)) == sl_mpi_host_of(c->run->spmd.coordinate);
+    struct sl_traffic *sent = c->run->spmd.sent;
+    if (sent) sl_traffic_add(&sent[c->call.operation], here ? SL_LINK_HOST : SL_LINK_NETWORK, 1, bytes);
+}
+static inline void sl_mpi_count_piece(const struct sl_mpi_call *c, size_t bytes) {
+    struct sl_traffic *sent = c->run->spmd.sent;
+    if (sent) sl_traffic_add(&sent[c->call.operation], SL_LINK_MEMORY, 1, bytes);
+}
+/* Rings for the member at PEER, which is another one of this host. */
+static inline void sl_mpi_ring_at(const struct sl_mpi_call *c, int peer) {
+    struct sl_traffic *sent = c->run->spmd.sent;
+    if (sent) sent[c->call.operation].bells++;
+    sl_mpi_ring(sl_group_member(c->call.group, peer));
+}
+
+/* Messages of a call (exchange.c). */
+void sl_mpi_send(struct sl_mpi_call *c, enum sl_mpi_kind kind, int peer, const void *data, size_t count,
+                 MPI_Request *request);
+void sl_mpi_receive(struct sl_mpi_call *c, enum sl_mpi_kind kind, int peer, void *data, size_t count,
+                    MPI_Request *request);
+/* Whether COUNT requests have ended. Reports errors. */
+bool sl_mpi_have_ended(struct sl_mpi_call *c, int count, MPI_Request *request);
+
+SL_END_C
+#endif

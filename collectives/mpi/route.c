@@ -1,0 +1,48 @@
+/* route.c - the hosts of a group, and the routes of its calls: see hosts.h. */
+#include "collectives/mpi/hosts.h"
+
+#include <stdlib.h>
+
+#include "collectives/costs.h"
+
+/* ---- the hosts of a group ---- */
+
+static int host_at(const struct sl_group *group, int position) {
+    return sl_mpi_host_of(sl_group_member(group, position));
+}
+
+/* Whether the members of each host are neighbours: no host has two beginnings. */
+static bool are_neighbours(const struct sl_group *group, const struct sl_mpi_hosts *hosts) {
+    for (int i = 0; i < hosts->count; i++)
+        for (int k = 0; k < i; k++)
+            if (host_at(group, hosts->first[i]) == host_at(group, hosts->first[k])) return false;
+    return true;
+}
+
+struct sl_mpi_hosts *sl_mpi_hosts_of(const struct sl_group *group) {
+    struct sl_mpi_hosts *hosts = calloc(1, sizeof *hosts + ((size_t)group->size + 1) * sizeof *hosts->first);
+    if (!hosts) return NULL;
+    for (int i = 0; i < group->size; i++) {
+        if (i == 0 || host_at(group, i) != host_at(group, i - 1)) hosts->first[hosts->count++] = i;
+        if (i == group->rank) hosts->mine = hosts->count - 1;
+    }
+    hosts->first[hosts->count] = group->size;
+    hosts->lanes = sl_layout_lanes(&(struct sl_layout){group->size, hosts->count, hosts->first});
+    if (are_neighbours(group, hosts)) return hosts;
+    free(hosts);
+    return NULL;
+}
+
+/* ---- routes ---- */
+
+const struct sl_mpi_route *sl_mpi_route_of(const struct sl_mpi_communicator *communicator,
+                                           const struct sl_collective *call) {
+    static const struct sl_mpi_route *const route[] = {[SL_ALGORITHM_MAILBOXES] = &sl_mpi_by_mailboxes,
+                                                       [SL_ALGORITHM_GATHERED] = &sl_mpi_gathered,
+                                                       [SL_ALGORITHM_CHAINED] = &sl_mpi_chained,
+                                                       [SL_ALGORITHM_MESSAGES] = &sl_mpi_by_messages};
+    const struct sl_mpi_hosts *hosts = communicator->hosts;
+    struct sl_layout layout = {.members = call->group->size, .hosts = communicator->mailboxes != NULL};
+    if (hosts) layout = (struct sl_layout){call->group->size, hosts->count, hosts->first};
+    return route[sl_algorithm_of(&layout, call)];
+}
