@@ -266,7 +266,10 @@ static void the_largest_is_found_by_its_bits(void **state) {
 /* Threads of a GPU share the elements of a part: its largest may be anywhere, and all are added. */
 static void parts_may_have_many_elements(void **state) {
     (void)state;
-    const size_t n = 40 * SL_SUM_ROOM, places[] = {0, 1, 2, 4, 7, 8, 12, 16, 28, 31, 32, 39};
+    enum { PART = 130 };
+    const size_t n = PART * SL_SUM_ROOM,
+                 places[] = {0,  1,   2,   4,   7,   8,         16,        31,         32,       40,   64,
+                             95, 100, 127, 128, 129, 37 * PART, 70 * PART, 100 * PART, n - PART, n - 1};
     FOR_EACH_LEVEL(kernels) {
         float *x = random_device_floats(&(struct numbers){19}, n, -1, 1);
         double *room = device_array(SL_SUM_ROOM, sizeof *room);

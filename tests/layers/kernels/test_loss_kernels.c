@@ -258,6 +258,38 @@ static void maxima_name_the_first_of_equals(void **state) {
     }
 }
 
+/* The two largest logits are equal: in one warp of a GPU's team, in two, or of one thread. */
+static void equals_may_lie_far_apart(void **state) {
+    (void)state;
+    static const size_t places[] = {0, 3, 31, 32, 40, 70, 100, 127, 128, 149, 260, 299};
+    enum { PLACES = sizeof places / sizeof *places, ROWS = PLACES * (PLACES - 1) / 2, CLASSES = 300 };
+    const struct sl_kernels *kernels;
+    for (int level = 0; (kernels = sl_kernels_available(level)); level++) {
+        struct numbers numbers = {16};
+        float *logits = random_device_floats(&numbers, (size_t)ROWS * CLASSES, -1, 1),
+              *losses = device_floats(2 * ROWS);
+        float *maxima = device_floats(ROWS), *argmaxima = device_floats(ROWS);
+        float *dlogits = device_floats((size_t)ROWS * CLASSES);
+        int32_t *labels = device_array(ROWS, sizeof *labels), firsts[ROWS];
+        size_t row = 0;
+        for (size_t a = 0; a < PLACES; a++) {
+            for (size_t b = a + 1; b < PLACES; b++, row++) {
+                logits[row * CLASSES + places[a]] = logits[row * CLASSES + places[b]] = 1.5f;
+                labels[row] = (int32_t)places[row % 2 ? a : b];
+                firsts[row] = (int32_t)places[a];
+            }
+        }
+        kernels->sequence->row_maxima(ROWS, CLASSES, 5, logits, maxima, argmaxima);
+        kernels->softmax_cross_entropy(ROWS, CLASSES, logits, labels, 1.0f, dlogits, losses);
+        for (size_t r = 0; r < ROWS; r++) {
+            assert_true(maxima[r] == 1.5f && argmaxima[r] == (float)(5 + firsts[r]));
+            assert_true(losses[2 * r + 1] == (float)(labels[r] == firsts[r]));
+        }
+        void *const arrays[] = {logits, losses, maxima, argmaxima, dlogits, labels};
+        for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) release_array(arrays[a]);
+    }
+}
+
 /* Many classes with similar terms, so a sum could lose digits. */
 static void large_vocabularies_lose_no_digits(void **state) {
     (void)state;
@@ -339,46 +371,98 @@ static void gradients_take_the_labels_rows_off(void **state) {
     }
 }
 
+enum { LABELLED = 9, FIRST_CLASS = 2, OWN_CLASSES = 3 };
+
+/* Tables of COLS columns. */
+static void expect_rows_of_labels(const struct sl_sequence_kernels *kernels, size_t cols) {
+    struct numbers numbers = {14};
+    const size_t n = LABELLED * cols, entries = OWN_CLASSES * cols;
+    float *table = random_device_floats(&numbers, entries, -2, 2);
+    uint16_t *rounded = device_array(entries, sizeof *rounded);
+    int32_t *labels = device_array(LABELLED, sizeof *labels);
+    for (size_t i = 0; i < entries; i++) rounded[i] = sl_bf16_of_float(table[i]);
+    for (int r = 0; r < LABELLED; r++) labels[r] = r - 1;
+    for (int way = 0; way < 4; way++) {
+        const bool half = way & 1, begins = way & 2;
+        float *y = random_device_floats(&numbers, n, -3, 3), *before = device_copy(y, n * sizeof *y);
+        kernels->label_rows(LABELLED, cols, labels, FIRST_CLASS, OWN_CLASSES, half ? (const void *)rounded : table,
+                            half, begins, y);
+        for (size_t i = 0; i < n; i++) {
+            const int32_t place = labels[i / cols] - FIRST_CLASS;
+            const bool here = place >= 0 && place < OWN_CLASSES;
+            const size_t at = here ? (size_t)place * cols + i % cols : 0;
+            const float other = begins ? 0.0f : before[i];
+            assert_true(y[i] == (!here ? other : half ? sl_float_of_bf16(rounded[at]) : table[at]));
+        }
+        release_array(y);
+        release_array(before);
+    }
+    void *const arrays[] = {table, rounded, labels};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+}
+
 static void labels_find_their_rows(void **state) {
     (void)state;
-    enum { ROWS = 9, COLS = 37, FIRST_CLASS = 2, OWN_CLASSES = 3 };
+    static const size_t widths[] = {1, 37, 128, 130, 300};
+    FOR_EACH_LEVEL(kernels)
+    for (int i = 0; i < 5; i++) expect_rows_of_labels(kernels, widths[i]);
+}
+
+/* Numbers of rows: one, all and one more than a GPU's team has threads, several teams. */
+static const size_t row_counts[] = {1, 2, 127, 128, 129, 256, 257, 385};
+enum { ROW_COUNTS = sizeof row_counts / sizeof *row_counts };
+
+static void every_row_has_its_place(void **state) {
+    (void)state;
     FOR_EACH_LEVEL(kernels) {
-        struct numbers numbers = {14};
-        float *table = random_device_floats(&numbers, OWN_CLASSES * COLS, -2, 2);
-        uint16_t *rounded = device_array(OWN_CLASSES * COLS, sizeof *rounded);
-        int32_t *labels = device_array(ROWS, sizeof *labels), *places = device_array(ROWS, sizeof *places);
-        for (int i = 0; i < OWN_CLASSES * COLS; i++) rounded[i] = sl_bf16_of_float(table[i]);
-        for (int r = 0; r < ROWS; r++) labels[r] = r - 1;
-        kernels->label_places(ROWS, labels, places);
-        for (int way = 0; way < 4; way++) {
-            const bool half = way & 1, begins = way & 2;
-            float *y = random_device_floats(&numbers, ROWS * COLS, -3, 3), *before = device_copy(y, ROWS * COLS * 4);
-            kernels->label_rows(ROWS, COLS, labels, FIRST_CLASS, OWN_CLASSES, half ? (const void *)rounded : table,
-                                half, begins, y);
-            for (int i = 0; i < ROWS * COLS; i++) {
-                const int place = labels[i / COLS] - FIRST_CLASS, at = place * COLS + i % COLS;
-                const bool here = place >= 0 && place < OWN_CLASSES;
-                const float other = begins ? 0.0f : before[i];
-                assert_true(y[i] == (!here ? other : half ? sl_float_of_bf16(rounded[at]) : table[at]));
-                assert_int_equal(places[i / COLS], i / COLS ? i / COLS : -1);
-            }
-            release_array(y);
-            release_array(before);
+        for (int i = 0; i < ROW_COUNTS; i++) {
+            const size_t rows = row_counts[i];
+            int32_t *labels = device_array(rows, sizeof *labels), *places = device_array(rows, sizeof *places);
+            for (size_t r = 0; r < rows; r++) labels[r] = (int32_t)(r % 3) - 1, places[r] = -7;
+            kernels->label_places(rows, labels, places);
+            for (size_t r = 0; r < rows; r++) assert_int_equal(places[r], r % 3 ? (int)r : -1);
+            release_array(labels);
+            release_array(places);
         }
-        void *const arrays[] = {table, rounded, labels, places};
-        for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+    }
+}
+
+/* A shard's sums, to the maxima of all. */
+static void sums_are_joined(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {15};
+        for (int i = 0; i < ROW_COUNTS; i++) {
+            const size_t rows = row_counts[i];
+            float *maxima = random_device_floats(&numbers, rows, 0, 2), *own = device_floats(rows);
+            float *sums = random_device_floats(&numbers, rows, 1, 9), *before = device_copy(sums, rows * sizeof *sums);
+            for (size_t r = 0; r < rows; r++) own[r] = r % 3 ? maxima[r] - next_float(&numbers, 0, 5) : maxima[r];
+            float *scales = device_copy(own, rows * sizeof *own);
+            kernels->softmax_join(rows, maxima, scales, sums);
+            for (size_t r = 0; r < rows; r++) {
+                const double scale = exp((double)(own[r] - maxima[r]));
+                expect_close(at_level(level, "scale"), r, scales[r], scale, 1e-6, 0);
+                expect_close(at_level(level, "sum"), r, sums[r], scale * before[r], 1e-6, 0);
+            }
+            void *const arrays[] = {maxima, own, sums, before, scales};
+            for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) release_array(arrays[a]);
+        }
     }
 }
 
 static void labels_are_copied(void **state) {
     (void)state;
+    static const size_t widths[] = {3, 128, 130};
     FOR_EACH_LEVEL(kernels) {
-        int32_t *from = device_array(4 * 9, sizeof *from), *to = device_array(4 * 3, sizeof *to);
-        for (int i = 0; i < 4 * 9; i++) from[i] = i % 5 ? i : -1;
-        kernels->copy_labels(4, 3, from + 2, 9, to);
-        for (int i = 0; i < 4 * 3; i++) assert_int_equal(to[i], from[i / 3 * 9 + 2 + i % 3]);
-        release_array(from);
-        release_array(to);
+        for (int w = 0; w < 3; w++) {
+            const size_t cols = widths[w], stride = cols + 6;
+            int32_t *from = device_array(4 * stride, sizeof *from), *to = device_array(4 * cols, sizeof *to);
+            for (size_t i = 0; i < 4 * stride; i++) from[i] = i % 5 ? (int32_t)i : -1;
+            kernels->copy_labels(4, cols, from + 2, stride, to);
+            for (size_t i = 0; i < 4 * cols; i++) assert_int_equal(to[i], from[i / cols * stride + 2 + i % cols]);
+            release_array(from);
+            release_array(to);
+        }
     }
 }
 
@@ -387,12 +471,15 @@ int main(void) {
         cmocka_unit_test(losses_of_random_rows),
         cmocka_unit_test(the_first_of_equal_logits_is_the_guess),
         cmocka_unit_test(maxima_name_the_first_of_equals),
+        cmocka_unit_test(equals_may_lie_far_apart),
         cmocka_unit_test(large_vocabularies_lose_no_digits),
         cmocka_unit_test(losses_are_large_without_overflow),
         cmocka_unit_test(nan_surfaces_in_the_loss),
         cmocka_unit_test(gradients_take_the_labels_rows_off),
         cmocka_unit_test(labels_are_copied),
         cmocka_unit_test(labels_find_their_rows),
+        cmocka_unit_test(every_row_has_its_place),
+        cmocka_unit_test(sums_are_joined),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,12 +25,26 @@ class Accesses:
         self.alone = {block for block in self.blocks if self.is_alone(block)}
 
     def of_thread_0(self, register, wanted):
-        """Whether the predicate says that the thread is 0 (WANTED "eq") or is not ("ne")."""
+        """Whether the predicate says that the thread is 0 (WANTED "eq") or is not ("ne"). A reduction's says so, or that there is one
+        thread."""
         makers = self.makers.get(register, [])
+        if wanted == "eq" and len(makers) > 1 and all(s.name == "mov" for s in makers):
+            return all(self.where_one_thread_is(s) if s.ops[1] == "-1" else self.of_thread_0(s.ops[1], wanted) for s in makers)
         if len(makers) != 1 or makers[0].name != "setp" or makers[0].mods[0] != wanted or makers[0].ops[2] != "0":
             return False
         index = self.makers.get(makers[0].ops[1], [])
         return len(index) == 1 and index[0].name == "mov" and index[0].ops[1] == "%tid.x"
+
+    def where_one_thread_is(self, statement):
+        """Whether a branch on the number of threads being 1 ends the statement's block."""
+        end = next(block.end for block in self.blocks if any(s is statement for s in block.body))
+        asks = self.makers.get(end.guard[0], []) if end and end.guard and not end.guard[1] else []
+        if len(asks) != 1 or asks[0].name != "setp" or asks[0].mods[0] != "eq" or asks[0].ops[2] != "1":
+            return False
+        number = self.makers.get(asks[0].ops[1], [])
+        while len(number) == 1 and number[0].name == "cvt":
+            number = self.makers.get(number[0].ops[1], [])
+        return len(number) == 1 and number[0].ops[1] == "%ntid.x"
 
     def is_alone(self, block, depth=0):
         if len(block.sources) != 1 or depth > 20:

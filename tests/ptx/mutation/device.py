@@ -80,7 +80,7 @@ def kernels(build):
 
 
 class Point:
-    """A point of a test: its name ("": what is none), whether it is ok, seconds, work, and the blocks that it runs, a bit each, by kernel."""
+    """A point of a test: its name ("": what is none), whether it is ok, seconds, and by kernel its work and the blocks that it runs, a bit each."""
 
     def __init__(self, row):
         self.name, self.ok, self.seconds, self.work = row["point"], row["ok"], row["seconds"], row["work"]

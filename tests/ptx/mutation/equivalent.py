@@ -15,31 +15,56 @@ LIST = [
      "a team's own rows are not copied there; tests notice the other wait"),
     (r"sum_heads", "a constant off by one", r"SL_BLOCKS\(.*", r"setp\.gt\.u64 .*, -4", "a block has one element on GPUs"),
     (r"drop_parts", "a constant off by one", r"x = x > 89\.0f \? 89\.0f : x;", r"selp\.f32 .*", "one over more than e^89 is zero"),
-    (r"update_with_momentum", "a row beyond the end", r"for \(size_t i = 0; i < n; i\+\+\) \{", r"setp\.lt\.u64 .*",
-     "a block takes one round of as many elements as it has threads"),
     (r"scatter_add", "another comparison", r"SL_IN_BLOCK\(\)", r"setp\.ne\.s64 .*", "a block has one column on GPUs"),
     (r"add_parts", "another comparison", r"for \(size_t once = 0; once < 1; once\+\+\) \{", r"setp\.ne\.s64 .*", "one row has one block"),
     (r".*", "another comparison", r"SL_(LANES|ADDS)\(reduction.*", r"setp\.gt\.u32 %p\d+, %r\d+, 2",
      "a reduction over warps has one more round, in which each lane keeps its own value"),
     (r"attention_forward.*", "another comparison", r"if \(next < end\) bring_keys\(.*", r"setp\.gt\.u32 .*", "a block of no keys is brought"),
-    (r"rms_norm_forward", "a row beyond the end", r"for \(size_t r = 0; r < rows; r\+\+\) \{", r"min\.u64 .*",
-     "the next block has that row, too, and stores the same"),
     (r".*", "another comparison", r"const bool subnormal = .*", r"setp\.lt\.f32 .*", "the smallest normal number has the same logarithm either way"),
     (r".*", "a constant off by one", r"for \(size_t r = 0; r < count; r\+\+\) \{", r"setp\.eq\.s64 .*, 0", "whether a loop's end is beyond all numbers"),
     (r".*", "a constant off by one", r".*", r"and\.b64 .*, -4294967296", "short numbers are divided as long ones are"),
+    (r"attention_.*", "a lane's index off by one", r"for \(int step = 1; step < 4; step \*= 2\).*", r"shfl\.sync\.bfly\.b32 .*, 2, 31, -1",
+     "a lane's neighbour has the same"),
+    (r".*", "(another comparison|a row beyond the end)", r"SL_(LANES|ADDS)\(reduction.*", r"setp\.lt\.u32 %p\d+, %r\d+, %r\d+",
+     "a lane behind those that are added has another sum, which nothing reads"),
+    (r"whole_norm_.*", "a row beyond the end", r"for \(size_t t = 0; t < TOGETHER \* ALONG; t\+\+\) \{", r"min\.u64 .*, 127",
+     "another thread does that, too, and stores the same"),
+    (r".*", "another comparison", r"for \(size_t i = 0; i < n; i \+= SL_FOUR\) SL_BY_FOUR.*", r"setp\.ge\.u64 .*", "the first of four elements is never beyond the end"),
+    (r"largest_bits", "a row beyond the end", r"for \(size_t p = 0; p < SL_PARTS; p\+\+\) most = .*", r"min\.u64 .*",
+     "another thread has that number, too, and the largest stays"),
+    (r"(sum|merge)_\w+", "a lane's index off by one", r"", r"mov\.u32 %r1, %tid\.x", "thread 0 clears a shared variable that is set before it is read"),
+    (r"attention_\w+_64", "an add for a sub", r"for \(uint32_t c = thread % 16 \* 4; c < x\.columns; c \+= 64\) \{", r"add\.s32 .*, 64",
+     "a head has 64 columns at most"),
+    (r"attention_(queries|keys).*", "an accumulator not cleared", r"own->\w+\[d\]\[l\]\[i\] = query < count \? .*", r"mov\.f32 .*, 0f00000000",
+     "nothing is stored of rows beyond the last query"),
     (r"attention_queries.*", "an add for a sub", r"for \(size_t e = from \+ c; e < from \+ c \+ 2; e\+\+\)", r"add\.s64 .*, -?\d+",
      "whether a loop's end is beyond all numbers"),
 ]
 
 
+OF_BLOCKS = {"%ctaid.x", "%nctaid.x", "parameter", "number"}  # what is made of these is the same in all threads of a block
+
+
+def unread(kernel):
+    """Ids of stores to shared variables that nothing reads, such as the state of OpenMP's teams."""
+    stores, others = {}, set()
+    for s in (s for s in kernel.statements if hasattr(s, "ops")):
+        plain = s.name == "st" and "shared" in s.mods and re.match(r"\[([\w$.]+)(\+\d+)?\]$", s.ops[0])
+        if plain and plain.group(1) not in kernel.registers:
+            stores.setdefault(plain.group(1), []).append(id(s))
+        others.update(word for operand in (s.ops[1:] if plain else s.ops) for word in re.findall(r"[%\w$.]+", operand))
+    return {number for name, numbers in stores.items() if name not in others for number in numbers}
+
+
 def needed(kernel):
     """Ids of instructions on whose results a store, a branch or a meeting of lanes depends."""
-    makers = {}
+    makers, dead = {}, unread(kernel)
     for s in kernel.statements:
         if hasattr(s, "ops"):
             for register in flow.writes(s, kernel.registers):
                 makers.setdefault(register, []).append(s)
-    work = [s for s in kernel.statements if hasattr(s, "ops") and not (flow.writes(s, kernel.registers) and s.name not in flow.MEETINGS | {"atom", "call"})]
+    work = [s for s in kernel.statements if hasattr(s, "ops") and id(s) not in dead
+            and not (flow.writes(s, kernel.registers) and s.name not in flow.MEETINGS | {"atom", "call"})]
     found = {id(s) for s in work}
     while work:
         for register in flow.reads(work.pop(), kernel.registers):
@@ -105,16 +130,22 @@ def waits_for_nothing(kernel, instruction, new):
     return True
 
 
-def looks_for_long_numbers(kernel, instruction, new):
-    """Whether a division is one of numbers of more than 32 bits, which others have in the same way."""
-    if instruction.name != "setp" or instruction.ops[2] != "0":
-        return False
-    makers = [s for s in kernel.statements if hasattr(s, "ops") and instruction.ops[1] in flow.writes(s, kernel.registers)]
-    return bool(makers) and all(s.name == "and" and s.ops[2] == "-4294967296" for s in makers) and new[0].mods[0] == "lt"
-
-
 def makers_of(kernel, register):
     return [s for s in kernel.statements if hasattr(s, "ops") and register in flow.writes(s, kernel.registers)]
+
+
+def asks_for_long_numbers(kernel, instruction):
+    """Whether it compares with zero the upper halves of numbers that are divided."""
+    makers = makers_of(kernel, instruction.ops[1]) if instruction.name == "setp" and instruction.ops[2] == "0" else []
+    return bool(makers) and all(s.name == "and" and s.ops[2] == "-4294967296" for s in makers)
+
+
+def looks_for_long_numbers(kernel, instruction, new):
+    """Whether a division is one of numbers of more than 32 bits: short ones may be divided as long ones are."""
+    if instruction.name == "bra" and instruction.guard and len(new) == 1 and new[0].ops == instruction.ops:
+        makers = makers_of(kernel, instruction.guard[0])
+        return bool(makers) and all(asks_for_long_numbers(kernel, s) for s in makers)
+    return asks_for_long_numbers(kernel, instruction) and new[0].mods[0] == "lt"
 
 
 def says_that_warps_are_whole(kernel, predicate):
@@ -137,10 +168,30 @@ def looks_for_the_last_warp(kernel, instruction, new):
 
 def is_of_block(kernel, register, depth=8):
     """Whether each of what a register is made of is the block's number or a number: so it is the same in all of its threads."""
-    makers = [s for s in kernel.statements if hasattr(s, "ops") and register in flow.writes(s, kernel.registers)]
-    operands = [operand for s in makers for operand in s.ops[1:]]
-    return bool(makers) and depth > 0 and all(
+    operands = [operand for s in makers_of(kernel, register) for operand in s.ops[1:]]
+    return bool(operands) and depth > 0 and all(
         NUMBER.match(operand) or operand == "%ctaid.x" or is_of_block(kernel, operand, depth - 1) for operand in operands)
+
+
+def made_of(kernel, register):
+    """Special registers, "parameter", "number" and "memory": all that a register is made of."""
+    found, seen_too, work = set(), set(), [register]
+    while work:
+        for s in makers_of(kernel, work.pop()):
+            if s.name == "ld":
+                found.add("parameter" if "param" in s.mods else "memory")
+                continue
+            operands = set(s.ops[1:]) - seen_too
+            seen_too |= operands
+            work += [operand for operand in operands if operand in kernel.registers]
+            found |= {"number" if NUMBER.match(operand) else operand for operand in operands if operand not in kernel.registers}
+    return found
+
+
+def bounds_a_block(kernel, register):
+    """Whether a register is made of the block's number and of sizes."""
+    found = made_of(kernel, register)
+    return "%ctaid.x" in found and found <= OF_BLOCKS
 
 
 def with_equal_case(instruction, new):
@@ -162,14 +213,80 @@ def one_more_turn(kernel, instruction, new):
     return any(barriers.is_barrier(s) for s in block.body) or is_of_block(kernel, instruction.ops[1])
 
 
+def has_an_element_for_each_thread(kernel):
+    """Whether a block takes as many neighbouring elements as it has threads, as OpenMP distributes loops over elements."""
+    return any(s.name == "mul" and s.ops[2] == "128" and made_of(kernel, s.ops[1]) == {"%ctaid.x"} for s in kernel.statements if hasattr(s, "ops"))
+
+
+def asks_for_a_second_turn(kernel, s):
+    """Whether a thread's next element is before the block's end, in such a kernel."""
+    return (s.name == "setp" and s.mods[0] == "lt" and bounds_a_block(kernel, s.ops[2]) and {"%tid.x", "%ntid.x"} <= made_of(kernel, s.ops[1]))
+
+
+def no_second_turn(kernel, instruction, new):
+    """An element still further is beyond the end, too."""
+    return (asks_for_a_second_turn(kernel, instruction) and len(new) == 2 and new[1].ops[2] == instruction.ops[2]
+            and has_an_element_for_each_thread(kernel))
+
+
+def is_for_a_second_turn(kernel, instruction, new):
+    """Nothing but a second turn reads what it makes."""
+    if instruction.name in flow.ENDS or not flow.writes(instruction, kernel.registers) or not has_an_element_for_each_thread(kernel):
+        return False
+    blocks = flow.make_blocks(kernel)
+    home = next((block for block in blocks if instruction in block.body), None)
+    guard = home.end.guard if home and home.end and home.end.name == "bra" else None
+    makers = makers_of(kernel, guard[0]) if guard and not guard[1] else []
+    if len(makers) != 1 or not asks_for_a_second_turn(kernel, makers[0]):
+        return False
+    home.targets = home.targets[1:]
+    read = set().union(*[flow.live_at_start(blocks, kernel.registers)[target] for target in home.targets])
+    behind = home.body[home.body.index(instruction) + 1 :]
+    return all(register not in read and not any(register in flow.reads(s, kernel.registers) for s in behind)
+               for register in flow.writes(instruction, kernel.registers))
+
+
+def the_next_block_has_it(kernel, instruction, new):
+    """A block takes one more row or element, which the next one has, too: both compute it from arrays that none of them changes. If one
+    array is read and changed under two names, they do not: so tests have their say first."""
+    if instruction.name != "min" or len(new) != 2 or new[1].ops[2] != instruction.ops[2] or not bounds_a_block(kernel, instruction.ops[1]):
+        return False
+    if any(s.name in ("atom", "red", "call") for s in kernel.statements if hasattr(s, "ops")):
+        return False
+    accesses, read, changed = barriers.Accesses(kernel, set()), set(), set()
+    for s in kernel.statements:
+        if getattr(s, "name", "") in ("ld", "st") and not {"param", "shared", "local"} & set(s.mods):
+            (read if s.name == "ld" else changed).update(accesses.arrays(s.ops[s.name == "ld"]))
+    return barriers.ANY not in read | changed and not read & changed
+
+
+def all_store_the_same(kernel, instruction, new):
+    """All threads, in place of thread 0 alone, store in shared variables, and what they store is the same in all of the block."""
+    if instruction.name != "setp" or instruction.mods[0] != "ne" or instruction.ops[2] != "0" or new[0].mods[0] != "lt":
+        return False
+    if made_of(kernel, instruction.ops[1]) != {"%tid.x"}:
+        return False
+    guarded = [block for block in flow.make_blocks(kernel) if block.end and block.end.guard == (instruction.ops[0], False) and block.targets[1].body]
+    return bool(guarded) and len(uses(kernel, instruction.ops[0])) == len(guarded) and all(
+        s.name == "mov" or s.name == "st" and "shared" in s.mods and (NUMBER.match(s.ops[1]) or made_of(kernel, s.ops[1]) <= OF_BLOCKS)
+        for block in guarded for s in block.targets[1].body)
+
+
 REASONS = [
     ("what is beyond the end is looked at again", one_more_turn),
+    ("a block has an element for each thread", no_second_turn),
+    ("threads take no second turn", is_for_a_second_turn),
+    ("all threads store the same", all_store_the_same),
     ("both are equal where it differs", the_larger),
     ("it adds zero", adds_nothing),
     ("the other bits are not used", narrow_reads),
     ("no copy is under way", waits_for_nothing),
     ("no number has more than 32 bits", looks_for_long_numbers),
     ("teams have whole warps", looks_for_the_last_warp),
+]
+
+LATE_REASONS = [
+    ("the next block has that row, too, and stores the same", the_next_block_has_it),
 ]
 
 
@@ -179,12 +296,18 @@ def seen(module, kernel, instruction, new):
         words = " ".join(o for s in kernel.statements for o in getattr(s, "ops", ()))
         shared = {v.name for v in module.variables + kernel.variables if v.space == "shared" and v.name in words}
         return "it keeps nothing apart" if barriers.keeps_nothing_apart(kernel, shared, instruction) else None
-    if instruction.name not in flow.ENDS and flow.writes(instruction, kernel.registers) and id(instruction) not in needed(kernel):
+    makes = flow.writes(instruction, kernel.registers) or instruction.name == "st" and new[-1].ops[0] == instruction.ops[0]
+    if instruction.name not in flow.ENDS and makes and id(instruction) not in needed(kernel):
         return "nothing reads what it makes"
     for reason, test in REASONS:
         if test(kernel, instruction, new):
             return reason
     return None
+
+
+def supposed(kernel, instruction, new):
+    """The reason why no test will notice NEW, if none has."""
+    return next((reason for reason, test in LATE_REASONS if test(kernel, instruction, new)), None)
 
 
 def listed(*texts):

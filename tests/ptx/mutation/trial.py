@@ -1,5 +1,6 @@
-"""trial.py - a mutant among the tests that run the block in which it lies, until one of them fails: first those that have least
-work, as the executor counts it. No time decides which are run, so that a busy machine finds the same."""
+"""trial.py - a mutant among the tests that run the block in which it lies, until one of them fails: first those that are about
+its kernel, with least work, as the executor counts it. No time decides which are run, so that a busy machine finds the same."""
+import math
 import os
 import resource
 import shutil
@@ -10,13 +11,16 @@ CHECKER = 86  # exit status
 
 
 class Candidate:
-    """A test, or one point of it, that runs a block."""
+    """A test, or one point of it, that runs a block of a kernel, as POINTS of it were covered."""
 
-    def __init__(self, test, point, seconds, work):
-        self.test, self.point, self.seconds, self.work = test, point, seconds, work
+    def __init__(self, test, name, points, kernel):
+        self.test, self.point, self.seconds = test, name, sum(point.seconds for point in points)
+        own, every = (sum(works) for works in zip(*((point.work.get(kernel, 0), sum(point.work.values())) for point in points)))
+        # Tests of other subjects have a small share of the kernel. Among those of about the same share the shorter ones come first.
+        self.order = int(math.log2(every / own)), every
         at = next(i for i, word in enumerate(test.command) if os.path.basename(word) == "covered")
         self.command = test.command[at + 2 :]
-        self.name = test.name + (": " + point if point else "")
+        self.title = test.name + (": " + name if name else "")
 
     def run(self, images, seed):
         """(who caught it, or None; what it said)"""
@@ -46,16 +50,16 @@ class Candidate:
 
 
 def candidates(tests, kernel, block):
-    """Those that run it, cheapest first: points of programs, which are run alone, and whole scripts. What failed as it was covered
+    """Those that run it, in their order: points of programs, which are run alone, and whole scripts. What failed as it was covered
     tells nothing."""
     found = []
     for test in tests:
         here = [point for point in test.points if point.runs(kernel, block)]
         if any(os.path.basename(word).startswith("test_") for word in test.command):
-            found += [Candidate(test, point.name, point.seconds, point.work) for point in here if point.ok and point.name]
+            found += [Candidate(test, point.name, [point], kernel) for point in here if point.ok and point.name]
         elif here and all(point.ok for point in test.points):
-            found.append(Candidate(test, None, sum(point.seconds for point in test.points), sum(point.work for point in test.points)))
-    return sorted(found, key=lambda candidate: candidate.work)
+            found.append(Candidate(test, None, test.points, kernel))
+    return sorted(found, key=lambda candidate: (candidate.order, candidate.title))
 
 
 def try_out(mutant, tests, folder, seed, most):
@@ -70,6 +74,6 @@ def try_out(mutant, tests, folder, seed, most):
             if mutant.caught:
                 mutant.by, mutant.said = candidate, said
                 return
-            mutant.tried.append(candidate.name)
+            mutant.tried.append(candidate.title)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
