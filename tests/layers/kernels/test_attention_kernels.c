@@ -352,15 +352,15 @@ static void equals_the_oracle(void **state) {
     check(&numbers, training(2, 170, 30, 4, 2), 1.0f); /* on GPUs a head's teams have several blocks of keys each */
 }
 
-/* Heads of both sizes with kernels for GPUs, smaller heads, and heads of none; whole blocks and ragged ones. With "few"
- * each head meets two or three sizes: the ones with a ragged last block, and one of each kind of blocks, in whole rows
- * and in others. */
+/* Heads of both sizes with kernels for GPUs, smaller heads, and heads of none; whole blocks and ragged ones, which end
+ * in each quarter of 64 rows. With "few" each head meets two or three sizes: the ones with a ragged last block, and one
+ * of each kind of blocks, in whole rows and in others. */
 static void products_of_bf16_equal_the_oracle(void **state) {
     (void)state;
     struct numbers numbers = {14};
-    const size_t queries[] = {131, 16, 5, 64, 63, 65, 200},
+    const size_t queries[] = {137, 16, 5, 64, 110, 91, 184},
                  widths[][2] = {{64, 0}, {16, 16}, {64, 16}, {128, 0}, {20, 0}},
-                 few[][3] = {{131, 65, 5}, {65, 63}, {65, 63}, {65, 64, 63}, {200, 16}};
+                 few[][3] = {{137, 91, 5}, {91, 110}, {91, 110}, {91, 64, 110}, {184, 16}};
     for (size_t i = 0; i < 7; i++) {
         for (size_t w = 0; w < 5; w++) {
             const size_t n = 5 * i + w;

@@ -625,6 +625,33 @@ static void gates_are_swish(void **state) {
     }
 }
 
+/* The erf form of gelu, against double: also near 0 and near x; one element, and one more than a GPU's team has
+ * threads. */
+static void gelu_has_its_erf(void **state) {
+    (void)state;
+    static const size_t lengths[] = {1, 129, 4001};
+    FOR_EACH_LEVEL(kernels) {
+        const struct sl_published_kernels *published = sl_kernels_available(level)->published;
+        for (int k = 0; k < 3; k++) {
+            const size_t n = lengths[k];
+            float *x = device_floats(n), *y = device_floats(n), *slope = device_floats(n);
+            for (size_t i = 0; i < n; i++) x[i] = ((float)i - (float)(n / 2)) / 100, slope[i] = 1;
+            published->erf_gelu_forward(n, x, y);
+            published->erf_gelu_backward(n, x, slope, slope);
+            for (size_t i = 0; i < n; i++) {
+                const double at = x[i], rounded = at * at / 2 * 0x1p-23; /* in the exponent */
+                const double below = erfc(-at / sqrt(2)) / 2;
+                expect_close("y", i, y[i], at * below, 5e-7 + rounded, 1e-36);
+                expect_close("slope", i, slope[i], below + at * exp(-at * at / 2) / sqrt(2 * 3.14159265358979323846),
+                             1e-6, 3e-7);
+            }
+            release_array(x);
+            release_array(y);
+            release_array(slope);
+        }
+    }
+}
+
 /* One column, fewer than a warp has lanes, and more than a team has threads; the mean may be over more columns. */
 static void rows_are_centered(void **state) {
     (void)state;
@@ -670,6 +697,7 @@ int main(void) {
         cmocka_unit_test(tokens_are_looked_up),
         cmocka_unit_test(gradients_are_added_to_their_tokens_rows_in_order),
         cmocka_unit_test(gates_are_swish),
+        cmocka_unit_test(gelu_has_its_erf),
         cmocka_unit_test(rows_are_centered),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -356,37 +356,6 @@ static void a_layer_norm_is_one(void **state) {
     close_values(&values);
 }
 
-/* ---- definition of gelu ---- */
-
-/* Against double, also near 0 and near x. */
-static void gelu_has_its_erf(void **state) {
-    (void)state;
-    enum { COUNT = 4001 };
-    const struct sl_published_kernels *kernels = sl_kernels_select()->published;
-    float host[COUNT], ones[COUNT], *x = sl_device.take(sizeof host), *y = sl_device.take(sizeof host);
-    for (int i = 0; i < COUNT; i++) host[i] = (float)(i - COUNT / 2) / 100, ones[i] = 1;
-    sl_device.copy(x, host, sizeof host);
-    kernels->erf_gelu_forward(COUNT, x, y);
-    sl_device.copy(host, y, sizeof host);
-    sl_device.settle(NULL);
-    for (int i = 0; i < COUNT; i++) {
-        const double at = (double)((float)(i - COUNT / 2) / 100), want = at * erfc(-at / sqrt(2)) / 2;
-        const double rounded = at * at / 2 * 0x1p-23; /* in the exponent */
-        expect_close("y", (size_t)i, host[i], want, 5e-7 + rounded, 1e-36);
-    }
-    sl_device.copy(y, ones, sizeof ones);
-    kernels->erf_gelu_backward(COUNT, x, y, y);
-    sl_device.copy(host, y, sizeof host);
-    sl_device.settle(NULL);
-    for (int i = 0; i < COUNT; i++) {
-        const double at = (double)((float)(i - COUNT / 2) / 100);
-        const double slope = erfc(-at / sqrt(2)) / 2 + at * exp(-at * at / 2) / sqrt(2 * 3.14159265358979323846);
-        expect_close("slope", (size_t)i, host[i], slope, 1e-6, 3e-7);
-    }
-    sl_device.give(x);
-    sl_device.give(y);
-}
-
 /* ---- refusals ---- */
 
 static struct sl_module *make_uneven(const struct sl_channels *channels) {
@@ -432,7 +401,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(gradients_are_those_of_forward),
         cmocka_unit_test(stored_as_bf16_gradients_are_near),
         cmocka_unit_test(a_layer_norm_is_one),
-        cmocka_unit_test(gelu_has_its_erf),
         cmocka_unit_test(bad_shapes_are_refused),
     };
     begin_tests(argc, argv);
