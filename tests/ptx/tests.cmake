@@ -29,8 +29,8 @@ sl_ptx_add(test_opcodes ${isa}/test_opcodes.py $<TARGET_FILE:sl_executor> 300 ${
 sl_ptx_add(test_checker ${isa}/test_checker.py $<TARGET_FILE:sl_executor>)
 
 # Kernels
-set(kernels adamw kernels norms sequence_kernels loss_kernels attention_latent hashes settled kept parts stripes fours decode_parts gemm_sums
-    gemm_adding dropout dropout_kernels expert_kernels sgd operands summands stored_stream optimizer experts random reduce sums convolution regression
+set(kernels adamw kernels norms sequence_kernels loss_kernels attention_forms attention_latent hashes settled kept parts stripes forms fours decode_parts
+    gemm_sums gemm_adding dropout dropout_kernels expert_kernels sgd operands summands stored_stream optimizer experts random reduce sums convolution regression
     classifier device window)
 foreach(subject ${kernels})
     sl_ptx_test(${subject})
@@ -39,6 +39,7 @@ set_property(TEST test_convolution APPEND PROPERTY ENVIRONMENT SL_TEST_FILTER=*g
 sl_ptx_test(attention_kernels few)
 sl_ptx_test(gemm few)
 sl_ptx_test(collectives)
+sl_ptx_test(channel)
 sl_ptx_add(nccl_collectives ${cuda}/tests/test_collectives nccl few)
 
 # Modules
@@ -52,6 +53,8 @@ endforeach()
 sl_ptx_test(transformer local small)
 sl_ptx_test(generate local small)
 sl_ptx_test(recompute local small)
+sl_ptx_test(offload)
+sl_ptx_test(journal local few)
 
 sl_ptx_add(missing ${CMAKE_CURRENT_SOURCE_DIR}/missing.sh ${cuda}/tests/test_norms)
 
@@ -65,6 +68,9 @@ endforeach()
 foreach(script exact drivers)
     sl_ptx_add(driver_${script} ${CMAKE_CURRENT_SOURCE_DIR}/${script}.sh ${cuda}/drivers ${PROJECT_SOURCE_DIR})
 endforeach()
+sl_ptx_add(driver_graph ${PROJECT_SOURCE_DIR}/tests/drivers/machine/graph.sh ${cuda}/drivers cuda)
+sl_ptx_add(driver_device ${PROJECT_SOURCE_DIR}/tests/drivers/device.sh ${cuda} cuda ${PROJECT_SOURCE_DIR})
+sl_ptx_test(notebook ${cuda}/drivers small)
 foreach(file ../gpu_quick/losses losses)
     file(STRINGS ${file} lines REGEX "^[^#]")
     foreach(line ${lines})
@@ -73,6 +79,16 @@ foreach(file ../gpu_quick/losses losses)
     endforeach()
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
 endforeach()
+
+# Tests of tests/gpu --quick are here, too. Its other steps measure a GPU.
+file(STRINGS ../gpu_quick/list lines REGEX "^(test|driver|loss)_")
+foreach(line ${lines})
+    string(REGEX REPLACE " .*" "" name "${line}")
+    if(NOT TEST ${name})
+        message(FATAL_ERROR "tests/gpu_quick/list has ${name}, and the preset ptx has not")
+    endif()
+endforeach()
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/../gpu_quick/list)
 
 # Of what these have run: which instructions none has, and whether changes are noticed, those by hand and drawn ones.
 get_property(run DIRECTORY PROPERTY TESTS)

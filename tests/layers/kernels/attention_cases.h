@@ -34,7 +34,7 @@ static void spoil_unseen_keys(struct example *e) {
 }
 
 /* Documents of 1 to LONGEST tokens follow each other. */
-static int32_t *make_places(struct numbers *numbers, const struct sl_attention *s, size_t longest) {
+static inline int32_t *make_places(struct numbers *numbers, const struct sl_attention *s, size_t longest) {
     int32_t *places = (int32_t *)device_floats(s->sequences * s->queries);
     size_t left = 0;
     for (size_t i = 0; i < s->sequences * s->queries; i++) {
