@@ -192,8 +192,7 @@ static int conv_forward(const struct sl_module *module, struct sl_context *conte
     if (!conv_sums(conv)) return SL_OK;
     const size_t points = conv_points(conv, context->rows), out = (size_t)conv->channels_out;
     SL_TRY(sl_sum_over(context, conv->peers, points * out, y));
-    context->kernels->sequence->add_bias(points, out, sl_value(module, context, BIAS), y, out,
-                                         (struct sl_settled){false, NULL});
+    context->kernels->sequence->add_bias(points, out, sl_value(module, context, BIAS), sl_out_f32(y), out);
     return SL_OK;
 }
 

@@ -98,8 +98,8 @@ static int forward(struct sl_spmd *self, struct worker *w, struct run *run) {
     const double began = sl_now();
     for (int i = Q; i <= V && run->exchanges; i++) SL_TRY(join(self, w, i));
     const double joined = sl_now();
-    sl_kernels_select()->attention->forward(&shape, w->whole[Q], NULL, w->whole[K], w->whole[V], NULL, w->whole[OUTPUT],
-                                            w->logsum);
+    sl_kernels_select()->attention->forward(&shape, w->whole[Q], NULL, w->whole[K], w->whole[V], NULL,
+                                            sl_out_f32(w->whole[OUTPUT]), w->logsum);
     SL_TRY(sl_device.settle(&self->error));
     const double attended = sl_now();
     if (run->exchanges) SL_TRY(split(self, w, OUTPUT));

@@ -162,9 +162,9 @@ static double run_attention(struct bench *bench, const struct sl_attention_kerne
     float *q = part(bench, bench->a, KERNEL_FLOATS), *d_o = q + ATTENDED_FLOATS, *dq = d_o + ATTENDED_FLOATS;
     float *kv = part(bench, bench->b, KERNEL_FLOATS), *dkv = kv + 2 * ATTENDED_FLOATS;
     float *o = part(bench, bench->c, KERNEL_FLOATS), *logsum = o + ATTENDED_FLOATS;
-    kernels->forward(&shape, q, NULL, kv, kv + ATTENDED, NULL, o, logsum);
-    kernels->backward(&shape, q, NULL, kv, kv + ATTENDED, NULL, o, logsum, d_o, dq, NULL, dkv, dkv + ATTENDED, NULL,
-                      bench->scratch);
+    kernels->forward(&shape, q, NULL, kv, kv + ATTENDED, NULL, sl_out_f32(o), logsum);
+    kernels->backward(&shape, q, NULL, kv, kv + ATTENDED, NULL, o, logsum, d_o, sl_out_f32(dq), NULL, sl_out_f32(dkv),
+                      sl_out_f32(dkv + ATTENDED), NULL, bench->scratch);
     return (double)ATTENDED * (ATTENDED + 1) / 2 * 7 * ATTENDED;
 }
 
@@ -190,7 +190,7 @@ static double run_kernel(struct bench *bench, const struct sl_kernels *kernels, 
         return KERNEL_FLOATS;
     case SL_MACHINE_SOFTMAX:
         sequence->softmax_chunk(ROWS, COLUMNS, 0, x, (const int32_t *)(const void *)(bench->c + POOL - 16 * ROWS), true,
-                                rows, rows + ROWS, rows + 2 * ROWS, rows + 3 * ROWS, rows + 4 * ROWS, y, NULL);
+                                rows, rows + ROWS, rows + 2 * ROWS, rows + 3 * ROWS, rows + 4 * ROWS, sl_out_f32(y));
         return KERNEL_FLOATS;
     case SL_MACHINE_DROPOUT:
         /* Random words may be any float, so they are not written where kernels read floats or labels. */

@@ -71,8 +71,8 @@ SL_INLINE void drop_all(const bool silu, const struct sl_dropout_words *words, c
     const float gain = 1.0f / arrays->keep;
     const struct sl_key *keys = words->keys;
     const bool half = arrays->x.type == SL_BF16, rounds = arrays->y.rounds, halves = arrays->slope.type == SL_BF16;
-    float *y = out_floats(&arrays->y), *slope = halves ? NULL : arrays->slope.at;
-    uint16_t *stored = out_halves(&arrays->y), *slope_stored = halves ? arrays->slope.at : NULL;
+    float *y = sl_out_floats(arrays->y), *slope = halves ? NULL : arrays->slope.at;
+    uint16_t *stored = sl_out_halves(arrays->y), *slope_stored = halves ? arrays->slope.at : NULL;
     if (!keys) {
         drop_rows(silu, words->key, words->first_row, words->rows, words->first_col, words->cols, arrays->threshold,
                   gain, arrays->x.at, half, y, rounds, stored, slope, slope_stored);

@@ -108,17 +108,17 @@ BACKWARD(gelu_backward_kept, SL_BF16, SL_F32, false, true)
 BACKWARD(gelu_backward_kept_f32, SL_BF16, SL_F32, true, true)
 
 void SL_GELU_FORWARD(size_t n, struct sl_rows x, uint16_t *x_stored, struct sl_out y) {
-    float *floats = out_floats(&y);
+    float *floats = sl_out_floats(y);
     (x.type == SL_BF16 ? gelu_forward_bf16
      : !x_stored       ? floats ? gelu_forward_f32 : gelu_forward_rounded
      : floats          ? gelu_forward_kept_f32
-                       : gelu_forward_kept)(n, x.at, x_stored, floats, out_halves(&y));
+                       : gelu_forward_kept)(n, x.at, x_stored, floats, sl_out_halves(y));
 }
 
 void SL_GELU_BACKWARD(size_t n, struct sl_rows x, struct sl_rows dy, struct sl_out dx) {
-    float *floats = out_floats(&dx);
+    float *floats = sl_out_floats(dx);
     (x.type == SL_F32     ? floats ? gelu_backward_f32 : gelu_backward_rounded
      : dy.type == SL_BF16 ? gelu_backward_bf16
      : floats             ? gelu_backward_kept_f32
-                          : gelu_backward_kept)(n, x.at, dy.at, floats, out_halves(&dx));
+                          : gelu_backward_kept)(n, x.at, dy.at, floats, sl_out_halves(dx));
 }

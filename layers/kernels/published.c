@@ -51,17 +51,18 @@ SL_INLINE void turn(size_t begin, size_t end, size_t pairs, size_t heads, const 
 /* On devices with a thread per element a thread has four pairs of all heads of a row; elsewhere it has a row. */
 static void rotate_heads(size_t rows, size_t heads, size_t width, size_t sequence, size_t position,
                          const int32_t *places, bool halves, const float *cosine, const float *sine, bool back,
-                         float *x, struct sl_settled left) {
+                         struct sl_out x) {
     const size_t pairs = width / 2, few = SL_BLOCK > SL_FOUR ? pairs : SL_FOUR, pieces = (pairs + few - 1) / few;
     const float sign = back ? -1.0f : 1.0f;
-    const bool rounds = left.rounds;
-    uint16_t *stored = left.stored;
-    SL_BLOCKS(is_device_ptr(places, cosine, sine, x, stored))
+    const bool rounds = x.rounds;
+    float *values = sl_out_floats(x);
+    uint16_t *stored = sl_out_halves(x);
+    SL_BLOCKS(is_device_ptr(places, cosine, sine, values, stored))
     for (size_t b = 0; b < rows * pieces; b++) {
         const size_t r = b / pieces, begin = b % pieces * few, end = pairs - begin < few ? pairs : begin + few;
         const size_t angles = (position + (places ? (size_t)places[r] : r % sequence)) * pairs;
         const float *c = cosine + angles, *s = sine + angles;
-        float *row = x + r * heads * width;
+        float *row = values + r * heads * width;
         uint16_t *halves_of = stored ? stored + r * heads * width : NULL;
 #define TURN(...)                                                                                                      \
     (halves ? turn(begin, end, pairs, heads, true, c, s, sign, __VA_ARGS__, row, halves_of)                            \
@@ -106,21 +107,22 @@ SL_INLINE void gate_few(const size_t count, size_t i, const bool floats, const f
     leave_few(count, i, values, floats, false, !floats, y, stored);
 }
 
-static void gate_forward(size_t n, float *gate, float *x, float *y, struct sl_settled gate_left,
-                         struct sl_settled x_left, struct sl_settled left) {
-    const bool rounds_gate = gate_left.rounds, rounds_x = x_left.rounds, rounds = left.rounds;
-    uint16_t *gate_stored = gate_left.stored, *x_stored = x_left.stored, *stored = left.stored;
-    SL_BLOCKS(is_device_ptr(gate, x, y, gate_stored, x_stored, stored))
+static void gate_forward(size_t n, struct sl_out gate, struct sl_out x, struct sl_out y) {
+    const bool rounds_gate = gate.rounds, rounds_x = x.rounds, rounds = y.rounds;
+    float *gates = sl_out_floats(gate), *others = sl_out_floats(x), *values = sl_out_floats(y);
+    uint16_t *gate_stored = sl_out_halves(gate), *x_stored = sl_out_halves(x), *stored = sl_out_halves(y);
+    SL_BLOCKS(is_device_ptr(gates, others, values, gate_stored, x_stored, stored))
     for (size_t first = 0; first < n; first += PIECE) {
         const size_t end = end_of_piece(first, n);
-        if (rounds_gate) settle_piece(first, end, gate, gate_stored);
-        if (rounds_x) settle_piece(first, end, x, x_stored);
-        if (!y)
-            IN_PIECE(gate_few, first, end, FLOATS_AT(gate) | FLOATS_AT(x) | HALVES_AT(stored), false, gate, x, NULL,
-                     stored);
+        if (rounds_gate) settle_piece(first, end, gates, gate_stored);
+        if (rounds_x) settle_piece(first, end, others, x_stored);
+        if (!values)
+            IN_PIECE(gate_few, first, end, FLOATS_AT(gates) | FLOATS_AT(others) | HALVES_AT(stored), false, gates,
+                     others, NULL, stored);
         else
-            IN_PIECE(gate_few, first, end, FLOATS_AT(gate) | FLOATS_AT(x) | FLOATS_AT(y), true, gate, x, y, NULL);
-        if (y && rounds) settle_piece(first, end, y, stored);
+            IN_PIECE(gate_few, first, end, FLOATS_AT(gates) | FLOATS_AT(others) | FLOATS_AT(values), true, gates,
+                     others, values, NULL);
+        if (values && rounds) settle_piece(first, end, values, stored);
     }
 }
 
@@ -139,27 +141,30 @@ SL_INLINE void gradient_few(const size_t count, size_t i, const bool floats, con
     leave_few(count, i, values, floats, false, !floats, dx, dx_stored);
 }
 
-static void gate_backward(size_t n, const void *gate, const void *x, bool half, const float *dy, float *dgate,
-                          float *dx, struct sl_settled dgate_left, struct sl_settled dx_left) {
-    const bool rounds_dgate = dgate_left.rounds, rounds_dx = dx_left.rounds;
-    uint16_t *dgate_stored = dgate_left.stored, *dx_stored = dx_left.stored;
-    SL_BLOCKS(is_device_ptr(gate, x, dy, dgate, dx, dgate_stored, dx_stored))
+static void gate_backward(size_t n, struct sl_rows gate, struct sl_rows x, const float *dy, struct sl_out dgate,
+                          struct sl_out dx) {
+    const bool half = gate.type == SL_BF16, rounds_dgate = dgate.rounds, rounds_dx = dx.rounds;
+    const void *gates = gate.at, *others = x.at;
+    float *dgates = sl_out_floats(dgate), *dothers = sl_out_floats(dx);
+    uint16_t *dgate_stored = sl_out_halves(dgate), *dx_stored = sl_out_halves(dx);
+    SL_BLOCKS(is_device_ptr(gates, others, dy, dgates, dothers, dgate_stored, dx_stored))
     for (size_t first = 0; first < n; first += PIECE) {
         const size_t end = end_of_piece(first, n);
 #define GRADIENTS(floats, half, left_at)                                                                               \
-    IN_PIECE(gradient_few, first, end, ELEMENTS_AT(half, gate) | ELEMENTS_AT(half, x) | FLOATS_AT(dy) | (left_at),     \
-             floats, half, gate, x, dy, dgate, dx, dgate_stored, dx_stored)
-        if (!dgate && half)
+    IN_PIECE(gradient_few, first, end,                                                                                 \
+             ELEMENTS_AT(half, gates) | ELEMENTS_AT(half, others) | FLOATS_AT(dy) | (left_at), floats, half, gates,    \
+             others, dy, dgates, dothers, dgate_stored, dx_stored)
+        if (!dgates && half)
             GRADIENTS(false, true, HALVES_AT(dgate_stored) | HALVES_AT(dx_stored));
-        else if (!dgate)
+        else if (!dgates)
             GRADIENTS(false, false, HALVES_AT(dgate_stored) | HALVES_AT(dx_stored));
         else if (half)
-            GRADIENTS(true, true, FLOATS_AT(dgate) | FLOATS_AT(dx));
+            GRADIENTS(true, true, FLOATS_AT(dgates) | FLOATS_AT(dothers));
         else
-            GRADIENTS(true, false, FLOATS_AT(dgate) | FLOATS_AT(dx));
+            GRADIENTS(true, false, FLOATS_AT(dgates) | FLOATS_AT(dothers));
 #undef GRADIENTS
-        if (dgate && rounds_dgate) settle_piece(first, end, dgate, dgate_stored);
-        if (dgate && rounds_dx) settle_piece(first, end, dx, dx_stored);
+        if (dgates && rounds_dgate) settle_piece(first, end, dgates, dgate_stored);
+        if (dgates && rounds_dx) settle_piece(first, end, dothers, dx_stored);
     }
 }
 

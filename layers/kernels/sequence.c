@@ -33,14 +33,18 @@ SL_INLINE void copy_few(const size_t count, size_t i, const bool rounds, const b
     leave_few(count, i, load_floats(count, x + i), true, rounds, stores, y, stored);
 }
 
-static void copy_settled(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride,
-                         struct sl_settled left) {
-    const bool rounds = left.rounds;
-    uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(x, y, stored))
+static void copy_settled(size_t rows, size_t cols, const float *x, size_t x_stride, struct sl_out y, size_t y_stride) {
+    const bool rounds = y.rounds;
+    float *values = sl_out_floats(y);
+    uint16_t *stored = sl_out_halves(y);
+    if (!values) {
+        round_block(rows, cols, x, x_stride, stored, y_stride);
+        return;
+    }
+    SL_ROWS(is_device_ptr(x, values, stored))
     for (size_t r = 0; r < rows; r++) {
         const float *in = x + r * x_stride;
-        float *out = y + r * y_stride;
+        float *out = values + r * y_stride;
         uint16_t *to = stored ? stored + r * y_stride : NULL;
 #define COPY(rounds, stores)                                                                                           \
     do {                                                                                                               \
@@ -60,42 +64,44 @@ static void copy_settled(size_t rows, size_t cols, const float *x, size_t x_stri
 }
 
 static void copy_block(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride) {
-    copy_settled(rows, cols, x, x_stride, y, y_stride, (struct sl_settled){0});
+    copy_settled(rows, cols, x, x_stride, sl_out_f32(y), y_stride);
 }
 
-static void add_bias(size_t rows, size_t cols, const float *bias, float *y, size_t stride, struct sl_settled left) {
-    const bool rounds = left.rounds;
-    uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(bias, y, stored))
+static void add_bias(size_t rows, size_t cols, const float *bias, struct sl_out y, size_t stride) {
+    const bool rounds = y.rounds;
+    float *values = sl_out_floats(y);
+    uint16_t *stored = sl_out_halves(y);
+    SL_ROWS(is_device_ptr(bias, values, stored))
     for (size_t r = 0; r < rows; r++) {
         const size_t first = r * stride;
-        float *out = y + first;
+        float *out = values + first;
         SL_LANES()
         for (size_t c = 0; c < cols; c++) out[c] += bias[c];
-        if (rounds) settle_elements(first, first + cols, y, stored);
+        if (rounds) settle_elements(first, first + cols, values, stored);
     }
 }
 
 /* ---- positions and tokens ---- */
 
 static void rope(size_t rows, size_t cols, size_t sequence, size_t position, const int32_t *places, const float *cosine,
-                 const float *sine, bool back, const float *x, float *y, struct sl_settled left) {
+                 const float *sine, bool back, const float *x, struct sl_out y) {
     const size_t pairs = cols / 2;
     const float sign = back ? -1.0f : 1.0f;
-    const bool rounds = left.rounds;
-    uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(places, cosine, sine, x, y, stored))
+    const bool rounds = y.rounds;
+    float *values = sl_out_floats(y);
+    uint16_t *stored = sl_out_halves(y);
+    SL_ROWS(is_device_ptr(places, cosine, sine, x, values, stored))
     for (size_t r = 0; r < rows; r++) {
         const size_t angles = (position + (places ? (size_t)places[r] : r % sequence)) * pairs;
         const float *c = cosine + angles, *s = sine + angles, *in = x + r * cols;
-        float *out = y + r * cols;
+        float *out = values + r * cols;
         SL_LANES()
         for (size_t i = 0; i < pairs; i++) {
             const float even = in[2 * i], odd = in[2 * i + 1], turn = sign * s[i];
             out[2 * i] = even * c[i] - odd * turn;
             out[2 * i + 1] = odd * c[i] + even * turn;
         }
-        if (rounds) settle_elements(r * cols, (r + 1) * cols, y, stored);
+        if (rounds) settle_elements(r * cols, (r + 1) * cols, values, stored);
     }
 }
 
@@ -148,13 +154,15 @@ static void lookup_stored(size_t rows, size_t cols, const int32_t *tokens, int32
     }
 }
 
-static void lookup(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const void *table,
-                   bool half, size_t stride, float *y, struct sl_settled left) {
-    if (!y)
-        lookup_stored(rows, cols, tokens, first, count, table, half, stride, left.stored);
+static void lookup(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, struct sl_rows table,
+                   size_t stride, struct sl_out y) {
+    const bool half = table.type == SL_BF16;
+    uint16_t *stored = sl_out_halves(y);
+    if (y.rows.type == SL_BF16)
+        lookup_stored(rows, cols, tokens, first, count, table.at, half, stride, stored);
     else /* a bf16 table's values are already rounded */
-        lookup_floats(rows, cols, tokens, first, count, table, half, stride, y, left.rounds && !(half && !left.stored),
-                      left.stored);
+        lookup_floats(rows, cols, tokens, first, count, table.at, half, stride, y.rows.at,
+                      y.rounds && !(half && !stored), stored);
 }
 
 /* On devices several threads share a block of columns, each with its own tokens, so that every sum keeps its order.
@@ -237,14 +245,15 @@ SL_INLINE float power_few(const size_t count, size_t c, const bool floats, const
 
 static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
                           bool begins, float *maxima, float *argmaxima, float *sums, float *targets, float *scales,
-                          float *p, uint16_t *stored) {
+                          struct sl_out p) {
     const int32_t classes = (int32_t)cols, lowest = sl_order_of_float(-INFINITY);
-    SL_ROWS(is_device_ptr(logits, labels, maxima, argmaxima, sums, targets, scales, p, stored))
+    float *values = sl_out_floats(p);
+    uint16_t *stored = sl_out_halves(p);
+    SL_ROWS(is_device_ptr(logits, labels, maxima, argmaxima, sums, targets, scales, values, stored))
     for (size_t r = 0; r < rows; r++) {
         const float *x = logits + r * cols;
-        float *out = p ? p + r * cols : NULL;
+        float *out = values ? values + r * cols : NULL;
         uint16_t *halves = stored ? stored + r * cols : NULL;
-        const struct sl_settled left = {false, stored};
         const size_t lead = SL_LEAD(x);
         const int64_t label = place_of(labels[r], first, (int64_t)cols);
         const float target = label < 0 ? 0.0f : x[label], before = begins ? -INFINITY : maxima[r];
@@ -274,7 +283,7 @@ static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *
             SL_ROW_BY_FOUR(sum = power_few, c, lead, cols, LIE_ALIKE(x, floats, out, stores, halves), floats, stores,  \
                            x, max, out, halves, sum);                                                                  \
     } while (0)
-        SL_AS_LEFT(POWERS, p, left);
+        SL_AS_LEFT(POWERS, values, false, stored);
 #undef POWERS
         const float scale = begins ? 0.0f : grows ? sl_exp(before - max) : 1.0f;
         maxima[r] = max;
@@ -325,18 +334,20 @@ static void softmax_losses(size_t rows, const int32_t *labels, const float *maxi
 }
 
 static void softmax_gradient(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count,
-                             const float *sums, const float *scales, float weight, const void *table, bool rounded,
-                             float *dx, struct sl_settled left) {
-    const bool rounds = left.rounds;
-    uint16_t *stored = left.stored;
-    SL_ROWS(is_device_ptr(labels, sums, scales, table, dx, stored))
+                             const float *sums, const float *scales, float weight, struct sl_rows table,
+                             struct sl_out dx) {
+    const bool rounds = dx.rounds, rounded = table.type == SL_BF16;
+    const void *from = table.at;
+    float *values = sl_out_floats(dx);
+    uint16_t *stored = sl_out_halves(dx);
+    SL_ROWS(is_device_ptr(labels, sums, scales, from, values, stored))
     for (size_t r = 0; r < rows; r++) {
         const int64_t place = place_of(labels[r], first, count);
         const size_t at = (place < 0 ? 0 : (size_t)place) * cols;
-        const float *row = (const float *)table + at;
-        const uint16_t *half = (const uint16_t *)table + at;
+        const float *row = (const float *)from + at;
+        const uint16_t *half = (const uint16_t *)from + at;
         const float factor = labels[r] < 0 ? 0.0f : weight / sums[r] * scales[r], hit = place < 0 ? 0.0f : weight;
-        float *out = dx + r * cols;
+        float *out = values + r * cols;
         if (labels[r] < 0) {
             SL_LANES()
             for (size_t c = 0; c < cols; c++) out[c] = 0.0f;
@@ -347,18 +358,20 @@ static void softmax_gradient(size_t rows, size_t cols, const int32_t *labels, in
             SL_LANES()
             for (size_t c = 0; c < cols; c++) out[c] = factor * out[c] - hit * row[c];
         }
-        if (rounds) settle_elements(r * cols, (r + 1) * cols, dx, stored);
+        if (rounds) settle_elements(r * cols, (r + 1) * cols, values, stored);
     }
 }
 
-static void label_rows(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count, const void *table,
-                       bool rounded, bool begins, float *y) {
-    SL_ROWS(is_device_ptr(labels, table, y))
+static void label_rows(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count,
+                       struct sl_rows table, bool begins, float *y) {
+    const bool rounded = table.type == SL_BF16;
+    const void *from = table.at;
+    SL_ROWS(is_device_ptr(labels, from, y))
     for (size_t r = 0; r < rows; r++) {
         const int64_t place = place_of(labels[r], first, count);
         const size_t at = (place < 0 ? 0 : (size_t)place) * cols;
-        const float *row = (const float *)table + at;
-        const uint16_t *half = (const uint16_t *)table + at;
+        const float *row = (const float *)from + at;
+        const uint16_t *half = (const uint16_t *)from + at;
         float *out = y + r * cols;
         if (place < 0 && !begins) continue;
         if (place < 0) {
@@ -388,20 +401,21 @@ SL_INLINE void slope_few(const size_t count, size_t c, const bool floats, const 
 }
 
 static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
-                            const float *sums, float weight, const float *logits, float *dlogits, uint16_t *stored) {
-    SL_ROWS(is_device_ptr(labels, maxima, sums, logits, dlogits, stored))
+                            const float *sums, float weight, const float *logits, struct sl_out dlogits) {
+    float *values = sl_out_floats(dlogits);
+    uint16_t *stored = sl_out_halves(dlogits);
+    SL_ROWS(is_device_ptr(labels, maxima, sums, logits, values, stored))
     for (size_t r = 0; r < rows; r++) {
         const float *x = logits + r * cols;
-        float *out = dlogits ? dlogits + r * cols : NULL;
+        float *out = values ? values + r * cols : NULL;
         uint16_t *halves = stored ? stored + r * cols : NULL;
-        const struct sl_settled left = {false, stored};
         const size_t lead = SL_LEAD(x);
         const float max = maxima[r], factor = weight / sums[r];
         const int64_t label = place_of(labels[r], first, (int64_t)cols);
         if (labels[r] < 0) {
             SL_LANES()
             for (size_t c = 0; c < cols; c++) {
-                if (dlogits) out[c] = 0.0f;
+                if (values) out[c] = 0.0f;
                 if (stored) halves[c] = 0;
             }
             continue;
@@ -413,13 +427,13 @@ static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32
             SL_ROW_BY_FOUR(slope_few, c, lead, cols, LIE_ALIKE(x, floats, out, stores, halves), floats, stores, x,     \
                            max, factor, out, halves);                                                                  \
     } while (0)
-        SL_AS_LEFT(SLOPES, dlogits, left);
+        SL_AS_LEFT(SLOPES, values, false, stored);
 #undef SLOPES
         const size_t labels_here = label >= 0;
         SL_LANES() /* one thread, which reads the label's logit or slope and changes it */
         for (size_t i = 0; i < labels_here; i++) {
-            const float slope = (dlogits ? out[label] : factor * sl_exp(x[label] - max)) - weight;
-            if (dlogits) out[label] = slope;
+            const float slope = (values ? out[label] : factor * sl_exp(x[label] - max)) - weight;
+            if (values) out[label] = slope;
             if (stored) halves[label] = sl_bf16_of_float(slope);
         }
     }

@@ -5,8 +5,8 @@
  * device reaches. They are dense unless a stride (elements from one row to the next) is given. No kernel allocates;
  * each has finished when it returns.
  *
- * LEFT, the form of y, is a struct sl_settled (spmd/base/bf16.h): whether y is rounded to bf16, and a bf16 copy of it,
- * or NULL. Some kernels accept NULL for y if callers use only the copy. */
+ * A result is a struct sl_out (spmd/base/dtype.h): floats, which may be rounded to bf16 and have a bf16 copy. Some
+ * kernels also write bf16 without floats. A kernel that changes an array reads the result's floats. */
 #ifndef SL_LAYERS_KERNELS_SEQUENCE_H
 #define SL_LAYERS_KERNELS_SEQUENCE_H
 
@@ -20,11 +20,10 @@ struct sl_sequence_kernels {
     void (*copy_block)(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride);
     /* copy_block to bf16, rounded as by kernels.h's round_bf16. */
     void (*round_block)(size_t rows, size_t cols, const float *x, size_t x_stride, uint16_t *y, size_t y_stride);
-    /* copy_block with a form. LEFT: the form of y; the bf16 copy has y's stride. */
-    void (*copy_settled)(size_t rows, size_t cols, const float *x, size_t x_stride, float *y, size_t y_stride,
-                         struct sl_settled left);
-    /* y [rows, cols] (stride) += bias [cols]. LEFT: the form of y; the bf16 copy has y's stride. */
-    void (*add_bias)(size_t rows, size_t cols, const float *bias, float *y, size_t stride, struct sl_settled left);
+    /* copy_block to floats in any form, or to bf16 alone; a bf16 copy has y's stride. */
+    void (*copy_settled)(size_t rows, size_t cols, const float *x, size_t x_stride, struct sl_out y, size_t y_stride);
+    /* y [rows, cols] (stride) += bias [cols]: floats in any form; a bf16 copy has y's stride. */
+    void (*add_bias)(size_t rows, size_t cols, const float *bias, struct sl_out y, size_t stride);
 
     /* y = gelu(x), the tanh form (Hendrycks & Gimpel 2016), N elements. Types: floats from floats, and y may be x; bf16
      * from floats or bf16. If X_STORED is not NULL, x is unrounded floats: x_stored = x as bf16, and y =
@@ -36,16 +35,15 @@ struct sl_sequence_kernels {
 
     /* Rotates interleaved pairs (Su et al. 2021): y[2i] = x[2i] c - x[2i+1] s, y[2i+1] = x[2i+1] c + x[2i] s. For row
      * r, c and s are row position + r % sequence of cosine and sine [positions, cols / 2]; or row position + places[r],
-     * unless PLACES [rows] is NULL. BACK rotates by the opposite angle (the VJP). x and y [rows, cols]; y may be x.
-     * LEFT: the form of y. */
+     * unless PLACES [rows] is NULL. BACK rotates by the opposite angle (the VJP). x and y [rows, cols]; y, floats in
+     * any form, may be x. */
     void (*rope)(size_t rows, size_t cols, size_t sequence, size_t position, const int32_t *places, const float *cosine,
-                 const float *sine, bool back, const float *x, float *y, struct sl_settled left);
+                 const float *sine, bool back, const float *x, struct sl_out y);
 
-    /* y [rows, cols]: row r = row tokens[r] - first of TABLE (rows STRIDE apart, columns from TABLE's address on), or
-     * zeros if that row is not in [0, count). HALF: the table is bf16. LEFT: the form of y; y is NULL if only the bf16
-     * copy is used. */
-    void (*lookup)(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const void *table,
-                   bool half, size_t stride, float *y, struct sl_settled left);
+    /* y [rows, cols], in any form or bf16 alone: row r = row tokens[r] - first of TABLE, floats or bf16 (rows STRIDE
+     * apart, columns from TABLE's address on), or zeros if that row is not in [0, count). */
+    void (*lookup)(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, struct sl_rows table,
+                   size_t stride, struct sl_out y);
     /* The VJP of lookup: adds each row of dy [rows, cols] to its token's row of dtable, in ascending order of r. */
     void (*scatter_add)(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const float *dy,
                         float *dtable, size_t stride);
@@ -62,12 +60,12 @@ struct sl_sequence_kernels {
      *
      * Adds the chunk of logits [rows, cols] that begins at class FIRST. maxima: the largest logit so far; argmaxima:
      * its class, as a float (the first of equals); scales = exp(previous maxima - maxima); p [rows, cols] = exp(logits
-     * - maxima), which may be logits, or NULL if only STORED is used; sums = scales sums + row sums of p; targets: the
-     * label's logit, 0 until its chunk; stored [rows, cols] = p as bf16, unless STORED is NULL. BEGINS: the chunk is
-     * the first, and no earlier values are read. */
+     * - maxima), unrounded floats, which may be logits, with or without a bf16 copy, or bf16 alone; sums = scales sums
+     * + row sums of p; targets: the label's logit, 0 until its chunk. BEGINS: the chunk is the first, and no earlier
+     * values are read. */
     void (*softmax_chunk)(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
                           bool begins, float *maxima, float *argmaxima, float *sums, float *targets, float *scales,
-                          float *p, uint16_t *stored);
+                          struct sl_out p);
     /* y [rows, cols] *= scales [rows] */
     void (*scale_rows)(size_t rows, size_t cols, const float *scales, float *y);
     /* Joins shards: scales [rows] holds the previous maxima, maxima [rows] the new ones. scales = exp(scales - maxima),
@@ -77,22 +75,22 @@ struct sl_sequence_kernels {
      * MANY */
     void (*softmax_losses)(size_t rows, const int32_t *labels, const float *maxima, const float *argmaxima,
                            const float *sums, const float *targets, double many, double hits, double *totals);
-    /* dx [rows, cols] = (dx scales / sums - TABLE's row of the label) weight, or zeros in rows with label -1. TABLE
-     * [count, cols] has the rows of the classes from FIRST on: bf16 if ROUNDED, else float. LEFT: the form of dx. */
+    /* dx [rows, cols] = (dx scales / sums - TABLE's row of the label) weight, or zeros in rows with label -1: floats in
+     * any form. TABLE [count, cols], floats or bf16, has the rows of the classes from FIRST on. */
     void (*softmax_gradient)(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count,
-                             const float *sums, const float *scales, float weight, const void *table, bool rounded,
-                             float *dx, struct sl_settled left);
+                             const float *sums, const float *scales, float weight, struct sl_rows table,
+                             struct sl_out dx);
     /* y [rows, cols]: TABLE's row of the label, in rows with a label in [first, first + count); TABLE as above. BEGINS:
      * writes zeros into all other rows. */
-    void (*label_rows)(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count, const void *table,
-                       bool rounded, bool begins, float *y);
+    void (*label_rows)(size_t rows, size_t cols, const int32_t *labels, int32_t first, int32_t count,
+                       struct sl_rows table, bool begins, float *y);
     /* y [rows] = the row's number, or -1 if its label is -1 */
     void (*label_places)(size_t rows, const int32_t *labels, int32_t *y);
     /* dlogits [rows, cols] = (exp(logits - maxima) / sums - onehot) weight, or zeros in rows with label -1; logits are
-     * of the classes from FIRST on. dlogits may be logits, or NULL if only STORED is used. stored [rows, cols] =
-     * dlogits as bf16, unless STORED is NULL. */
+     * of the classes from FIRST on. dlogits: unrounded floats, which may be logits, with or without a bf16 copy, or
+     * bf16 alone. */
     void (*softmax_dlogits)(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
-                            const float *sums, float weight, const float *logits, float *dlogits, uint16_t *stored);
+                            const float *sums, float weight, const float *logits, struct sl_out dlogits);
 };
 
 extern const struct sl_sequence_kernels sl_sequence_kernels_v2, sl_sequence_kernels_v3, sl_sequence_kernels_v4;
@@ -102,20 +100,18 @@ extern const struct sl_sequence_kernels sl_sequence_kernels_device; /* in builds
 struct sl_published_kernels {
     /* Rotates each of HEADS heads of x [rows, heads * width] in place by the same angles, of the row's position: row
      * position + r % sequence of cosine and sine [positions, width / 2], or position + places[r] as in rope. Pair i is
-     * columns i and i + width / 2 (HALVES), or 2i and 2i + 1. BACK rotates by the opposite angle (the VJP). LEFT: the
-     * form of x. */
+     * columns i and i + width / 2 (HALVES), or 2i and 2i + 1. BACK rotates by the opposite angle (the VJP). x: floats
+     * in any form. */
     void (*rotate_heads)(size_t rows, size_t heads, size_t width, size_t sequence, size_t position,
                          const int32_t *places, bool halves, const float *cosine, const float *sine, bool back,
-                         float *x, struct sl_settled left);
-    /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n]. LEFT: the form of y; y is NULL if
-     * only the bf16 copy is used. GATE_LEFT and X_LEFT: the forms of gate and x, which are unrounded on input, and are
-     * written in these forms before they are read. */
-    void (*gate_forward)(size_t n, float *gate, float *x, float *y, struct sl_settled gate_left,
-                         struct sl_settled x_left, struct sl_settled left);
-    /* dgate = dy x silu'(gate), dx = dy silu(gate): all [n]. HALF: gate and x are bf16. DGATE_LEFT and DX_LEFT: the
-     * forms of dgate and dx; both are NULL if only the bf16 copies are used. */
-    void (*gate_backward)(size_t n, const void *gate, const void *x, bool half, const float *dy, float *dgate,
-                          float *dx, struct sl_settled dgate_left, struct sl_settled dx_left);
+                         struct sl_out x);
+    /* y = silu(gate) x (Shazeer, "GLU variants improve transformer", 2020): all [n]. y: floats in any form, or bf16
+     * alone. gate and x are unrounded floats on input; they are written in their forms before they are read. */
+    void (*gate_forward)(size_t n, struct sl_out gate, struct sl_out x, struct sl_out y);
+    /* dgate = dy x silu'(gate), dx = dy silu(gate): all [n]. gate and x are both floats or both bf16. dgate and dx are
+     * both floats in any form, or both bf16 alone. */
+    void (*gate_backward)(size_t n, struct sl_rows gate, struct sl_rows x, const float *dy, struct sl_out dgate,
+                          struct sl_out dx);
     /* y = x Phi(x), the erf form of gelu (Hendrycks & Gimpel, 2016): all [n] */
     void (*erf_gelu_forward)(size_t n, const float *x, float *y);
     /* dx = dy (Phi(x) + x phi(x)): all [n] */

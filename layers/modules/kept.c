@@ -183,7 +183,7 @@ int sl_kept_forward(const struct sl_module *child, struct sl_context *context, c
 
 /* X: a saved input, or NULL for the unsaved VALUES. LEFT as in sl_forward_left; NULL: round here. */
 static int forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
-                        const float *values, const struct sl_kept *y, struct sl_settled *left) {
+                        const float *values, const struct sl_kept *y, struct sl_out *left) {
     struct sl_result result = sl_kept_result(context, y, y->unread);
     struct sl_result *const before = context->result;
     float *to = sl_kept_values(context, y);
@@ -192,14 +192,14 @@ static int forward_kept(const struct sl_module *child, struct sl_context *contex
         x ? sl_kept_forward(child, context, x, false, to) : sl_module_forward(child, context, values, to);
     context->result = before;
     if (left)
-        *left = result.done ? (struct sl_settled){0} : sl_kept_settled(context, y);
+        *left = result.done ? sl_out_f32(to) : sl_kept_out(context, y);
     else if (status == SL_OK && !result.done)
         sl_keep(context, y);
     return status;
 }
 
 int sl_forward_left(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y,
-                    struct sl_settled *left) {
+                    struct sl_out *left) {
     return forward_kept(child, context, NULL, x, y, left);
 }
 

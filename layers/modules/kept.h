@@ -96,23 +96,20 @@ static inline struct sl_out sl_left_out(struct sl_context *context, bool halves,
     if (context->result) context->result->done = true;
     return sl_result_out(context->result, y);
 }
-/* Form in which a kernel must write the values if sl_keep is not called afterwards. */
-static inline struct sl_settled sl_kept_settled(const struct sl_context *context, const struct sl_kept *kept) {
-    return (struct sl_settled){kept->rounds, kept->stores ? sl_kept_halves(context, kept) : NULL};
-}
-/* Address for the kernel's floats; NULL if they are not read and the kernel may skip them. */
-static inline float *sl_kept_floats(const struct sl_context *context, const struct sl_kept *kept) {
-    return kept->unread ? NULL : sl_kept_values(context, kept);
+/* The array as a kernel must write it if sl_keep is not called afterwards: bf16 alone if the floats are not read. */
+static inline struct sl_out sl_kept_out(const struct sl_context *context, const struct sl_kept *kept) {
+    return sl_out_of(kept->unread ? NULL : sl_kept_values(context, kept), kept->rounds,
+                     kept->stores ? sl_kept_halves(context, kept) : NULL);
 }
 /* Calls CHILD's forward of X, for the saved array Y: in one pass with the rounding if the child can do so.
  * sl_kept_forward_kept reads a saved X. */
 int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y);
 int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
                          const struct sl_kept *y);
-/* The same, except that a Y that the child has not rounded stays unrounded: *LEFT is the form in which the next kernel
- * that reads Y must write it first; zeros if nothing is left to do. */
+/* The same, except that a Y that the child has not rounded stays unrounded: *LEFT is Y as the next kernel that reads it
+ * must write it first; unrounded floats if nothing is left to do. */
 int sl_forward_left(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y,
-                    struct sl_settled *left);
+                    struct sl_out *left);
 /* Rounds and stores the values. Call it in forward or I after they are written, unless a child has done so. */
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* Returns the values in I, which an earlier call has saved. */

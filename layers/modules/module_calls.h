@@ -45,13 +45,13 @@ static inline int sl_module_leave(const struct sl_context *context, const char *
     context->self->doing.module = outer;
     return status;
 }
-/* Form of a kernel's result as RESULT requests it; NULL: unrounded floats. */
-static inline struct sl_settled sl_result_settled(const struct sl_result *result) {
-    return result ? (struct sl_settled){!result->whole, result->stored} : (struct sl_settled){false, NULL};
+/* Y, or dx, in the form requested by RESULT; NULL: unrounded floats. sl_result_floats also writes floats that are not
+ * read, for kernels that cannot write bf16 alone. */
+static inline struct sl_out sl_result_floats(const struct sl_result *result, float *y) {
+    return result ? sl_out_of(y, !result->whole, result->stored) : sl_out_f32(y);
 }
-/* Y, or dx, in the form requested by RESULT. */
 static inline struct sl_out sl_result_out(const struct sl_result *result, float *y) {
-    return sl_out_settled(result && result->unread ? NULL : y, sl_result_settled(result));
+    return sl_result_floats(result, result && result->unread ? NULL : y);
 }
 /* Takes the call's result from the context, so children do not see it until the caller puts it back. */
 static inline struct sl_result *sl_take_result(struct sl_context *context) {
@@ -65,12 +65,12 @@ static inline struct sl_summand *sl_take_summand(struct sl_context *context) {
     context->summand = NULL;
     return summand;
 }
-/* Returns the x that the caller's pass must add, and marks it as added; NULL: nothing to add. *LEFT is the form of the
- * sum that the pass must write; if LEFT is NULL, it writes unrounded floats. */
-static inline const float *sl_added(const struct sl_context *context, struct sl_settled *left) {
+/* Returns the x that the caller's pass must add, and marks it as added; NULL: nothing to add. *SUM becomes DX, always
+ * with floats, in the form of the sum that the pass must write; if SUM is NULL, it writes unrounded floats. */
+static inline const float *sl_added(const struct sl_context *context, float *dx, struct sl_out *sum) {
     struct sl_summand *const summand = context->summand;
-    struct sl_result *const result = summand && left ? summand->result : NULL;
-    if (left) *left = sl_result_settled(result);
+    struct sl_result *const result = summand && sum ? summand->result : NULL;
+    if (sum) *sum = sl_result_floats(result, dx);
     if (result) result->done = true;
     if (summand) summand->done = true;
     return summand ? summand->x : NULL;

@@ -1,5 +1,4 @@
-/* bf16.h - bfloat16: the upper half of a float, as uint16_t; and arrays rounded to bf16 by the kernels that compute
- * them. */
+/* bf16.h - bfloat16: the upper half of a float, as uint16_t. */
 #ifndef SL_SPMD_BASE_BF16_H
 #define SL_SPMD_BASE_BF16_H
 
@@ -30,23 +29,11 @@ SL_INLINE uint16_t sl_bf16_of_float(float x) {
 /* X rounded to bf16, as a float. */
 SL_INLINE float sl_bf16_part(float x) { return sl_float_of_bf16(sl_bf16_of_float(x)); }
 
-/* The form in which a kernel writes an array of floats. rounds: the floats are rounded to bf16. stored: if not NULL,
- * receives the values in bf16, in the array's shape; without ROUNDS this is a bf16 operand beside unrounded floats. */
-struct sl_settled {
-    bool rounds;
-    uint16_t *stored;
-};
-
 /* Rounds element I of X, which is complete, to bf16, and stores it at STORED (may be NULL). */
 SL_INLINE void sl_settle(float *x, uint16_t *stored, size_t i) {
     const uint16_t rounded = sl_bf16_of_float(x[i]);
     if (stored) stored[i] = rounded;
     x[i] = sl_float_of_bf16(rounded);
-}
-
-/* ARRAY from element FIRST on. */
-static inline struct sl_settled sl_settled_from(struct sl_settled array, size_t first) {
-    return (struct sl_settled){array.rounds, array.stored ? array.stored + first : NULL};
 }
 
 SL_END_C

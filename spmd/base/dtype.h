@@ -104,10 +104,16 @@ static inline struct sl_out sl_out_bf16(uint16_t *at) {
 static inline struct sl_out sl_out_from(struct sl_out out, size_t first) {
     return (struct sl_out){sl_rows_from(out.rows, first), sl_rows_from(out.copy, first), out.rounds};
 }
-/* The result for floats Y in the form LEFT; if Y is NULL, only the bf16 array at LEFT.stored. */
-static inline struct sl_out sl_out_settled(float *y, struct sl_settled left) {
-    if (!y) return sl_out_bf16(left.stored);
-    return (struct sl_out){sl_rows_f32(y), sl_rows_bf16(left.stored), left.rounds};
+/* Floats Y, rounded to bf16 if ROUNDS, with a COPY in bf16 unless it is NULL; if Y is NULL, only the copy. */
+static inline struct sl_out sl_out_of(float *y, bool rounds, uint16_t *copy) {
+    if (!y) return sl_out_bf16(copy);
+    return (struct sl_out){sl_rows_f32(y), sl_rows_bf16(copy), rounds};
+}
+
+/* The floats of OUT, or NULL; and its bf16 elements, which are its values or a copy, or NULL. */
+static inline float *sl_out_floats(struct sl_out out) { return out.rows.type == SL_F32 ? (float *)out.rows.at : NULL; }
+static inline uint16_t *sl_out_halves(struct sl_out out) {
+    return (uint16_t *)(out.rows.type == SL_BF16 ? out.rows.at : out.copy.at);
 }
 
 SL_END_C

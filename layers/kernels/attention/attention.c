@@ -212,9 +212,7 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
 }
 
 /* Rounds attention_decode.c's results. */
-static void settle_few(size_t rows, size_t cols, float *o, struct sl_settled left) {
-    const bool rounds = left.rounds;
-    uint16_t *stored = left.stored;
+static void settle_few(size_t rows, size_t cols, bool rounds, float *o, uint16_t *stored) {
     SL_ROWS(is_device_ptr(o, stored))
     for (size_t i = 0; i < rows; i++) {
         if (rounds)
@@ -225,25 +223,26 @@ static void settle_few(size_t rows, size_t cols, float *o, struct sl_settled lef
 }
 
 static void forward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
-                    const void *k_rope, float *o, float *logsum) {
+                    const void *k_rope, struct sl_out o, float *logsum) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
     const size_t key_stride = shape->key_stride, group = shape->group, lead = shape->lead, window = shape->window;
     const enum sl_dtype keys = shape->keys;
     const size_t blocks = (queries + BLOCK - 1) / BLOCK;
-    const bool rounds = shape->o.rounds;
+    const bool rounds = o.rounds;
     const int32_t *places = shape->places;
-    uint16_t *stored = shape->o.stored;
+    float *values = sl_out_floats(o);
+    uint16_t *stored = sl_out_halves(o);
     if (queries <= SL_ATTENTION_FEW && !places) {
-        SL_ATTENTION_DECODE(shape, q, q_rope, k, v, k_rope, o, logsum);
-        if (rounds || stored) settle_few(sequences * queries, heads * width, o, shape->o);
+        SL_ATTENTION_DECODE(shape, q, q_rope, k, v, k_rope, values, logsum);
+        if (rounds || stored) settle_few(sequences * queries, heads * width, rounds, values, stored);
         return;
     }
     if (ON_WARPS && sl_attention_warps_take(shape)) {
         sl_attention_warps_forward(shape, q, q_rope, k, v, k_rope, o, logsum);
         return;
     }
-    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, stored, places))
+    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, values, logsum, stored, places))
     for (size_t unit = 0; unit < sequences * heads * blocks; unit++) {
         const struct sl_attention all = {.sequences = sequences,
                                          .queries = queries,
@@ -264,9 +263,9 @@ static void forward(const struct sl_attention *shape, const void *q, const void 
         const size_t at = row * (heads * width) + head * width;
         const struct head h = head_of(&all, number, SL_F32, q, q_rope, k, v, k_rope);
         struct wanted next = {.count = 0};
-        if (ASKS) want_block(&all, unit + 1, blocks, BLOCK, q, k, v, o, &next);
-        forward_block(&h, first, count, o + at, logsum + head * (sequences * queries) + row, ASKS ? &next : NULL);
-        if (rounds || stored) settle_rows(count, width, heads * width, at, o, (struct sl_settled){rounds, stored});
+        if (ASKS) want_block(&all, unit + 1, blocks, BLOCK, q, k, v, values, &next);
+        forward_block(&h, first, count, values + at, logsum + head * (sequences * queries) + row, ASKS ? &next : NULL);
+        if (rounds || stored) settle_rows(count, width, heads * width, at, rounds, values, stored);
     }
 }
 
@@ -380,9 +379,7 @@ static size_t scratch(const struct sl_attention *shape) {
 /* dq [rows, cols], of sequences of QUERIES, = sum of the TEAMS' parts, in the order of their first keys; some teams
  * have no part of a block of queries. */
 static void add_teams(size_t teams, size_t rows, size_t queries, size_t cols, size_t window, const int32_t *places,
-                      const float *parts, float *dq, struct sl_settled left) {
-    const bool rounds = left.rounds;
-    uint16_t *stored = left.stored;
+                      const float *parts, bool rounds, float *dq, uint16_t *stored) {
     SL_ROWS(is_device_ptr(places, parts, dq, stored)) /* only on GPUs */
     for (size_t row = 0; row < rows; row++) {
         const size_t block = row % queries / BLOCK, sequence = row / queries * queries;
@@ -401,22 +398,23 @@ static void add_teams(size_t teams, size_t rows, size_t queries, size_t cols, si
 
 /* Computes all gradients except dk_rope; SCRATCH gets each head's part of dk_rope. */
 static void backward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
-                     const void *k_rope, const void *o, const float *logsum, const float *d_o, float *dq,
-                     float *dq_rope, float *dk, float *dv, void *scratch) {
+                     const void *k_rope, const void *o, const float *logsum, const float *d_o, struct sl_out dq,
+                     float *dq_rope, struct sl_out dk, struct sl_out dv, void *scratch) {
     const size_t sequences = shape->sequences, queries = shape->queries, heads = shape->heads, width = shape->width;
     const size_t rope = shape->rope, key_stride = shape->key_stride, rows = sequences * queries, window = shape->window;
     const size_t group = shape->group, lead = shape->lead, key_heads = sl_attention_key_heads(shape);
     const size_t teams = teams_of(shape), step = teams * BLOCK, every = heads * rows;
     float *deltas = scratch, *parts = deltas + teams * every; /* [teams, heads, rows]; dk_rope [heads, rows, rope] */
-    float *own = teams > 1 ? parts + every * rope : dq;       /* [teams, rows, heads * width]; so with rope */
+    float *d_queries = sl_out_floats(dq), *d_keys = sl_out_floats(dk), *d_values = sl_out_floats(dv);
+    float *own = teams > 1 ? parts + every * rope : d_queries; /* [teams, rows, heads * width]; so with rope */
     float *own_rope = teams > 1 ? own + teams * every * width : dq_rope;
     const bool half = shape->stored_o == SL_BF16;
     const enum sl_dtype stored = WIDENS ? shape->stored : SL_F32;
     const int32_t *places = shape->places;
-    const bool rounds_dq = shape->dq.rounds && teams == 1, rounds_dk = shape->dk.rounds, rounds_dv = shape->dv.rounds;
-    uint16_t *dq_stored = shape->dq.stored, *dk_stored = shape->dk.stored, *dv_stored = shape->dv.stored;
-    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, own, own_rope, dk, dv, deltas, parts, dq_stored,
-                          dk_stored, dv_stored, places))
+    const bool rounds_dq = dq.rounds && teams == 1, rounds_dk = dk.rounds, rounds_dv = dv.rounds;
+    uint16_t *dq_stored = sl_out_halves(dq), *dk_stored = sl_out_halves(dk), *dv_stored = sl_out_halves(dv);
+    SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, own, own_rope, d_keys, d_values, deltas, parts,
+                          dq_stored, dk_stored, dv_stored, places))
     for (size_t number = 0; number < sequences * key_heads * teams; number++) {
         const struct sl_attention all = {.sequences = sequences,
                                          .queries = queries,
@@ -441,14 +439,14 @@ static void backward(const struct sl_attention *shape, const void *q, const void
             float *q_own = rope ? own_rope + team * every * rope + row * (heads * rope) + head * rope : own;
             const struct gradients to = {.dq = own + team * every * width + of_query,
                                          .dq_rope = q_own,
-                                         .dk = dk + of_key,
-                                         .dv = dv + of_key,
-                                         .dk_rope = rope ? parts + part * rope : dk,
+                                         .dk = d_keys + of_key,
+                                         .dv = d_values + of_key,
+                                         .dk_rope = rope ? parts + part * rope : d_keys,
                                          .adds = head > span.first,
                                          .step = step};
             const size_t next = unit / key_heads * heads + head + 1, next_row = next / heads * queries;
             const size_t next_key = next_row * key_stride + sl_attention_key_head(&all, next % heads) * width;
-            const float *const of_keys[] = {dv, dk, v, k}, *const of_queries[] = {own, d_o, q, o};
+            const float *const of_keys[] = {d_values, d_keys, v, k}, *const of_queries[] = {own, d_o, q, o};
             struct wanted wanted = {.rows = smaller(queries, SOON)};
             if (ASKS && next < sequences * heads) {
                 want(&wanted, stored == SL_F32 ? 4 : 2, of_keys, next_key, key_stride, width);
@@ -463,24 +461,24 @@ static void backward(const struct sl_attention *shape, const void *q, const void
             for (size_t from = team * BLOCK; from < queries; from += step)
                 backward_block(&h, from, smaller(BLOCK, queries - from), queries, dy,
                                (struct row_sums){logsum + part, delta}, &to, ASKS ? &wanted : NULL);
-            if (rounds_dq)
-                settle_rows(queries, width, heads * width, of_query, own, (struct sl_settled){true, dq_stored});
+            if (rounds_dq) settle_rows(queries, width, heads * width, of_query, true, own, dq_stored);
         }
         const size_t end = span.first == span.end ? 0 : queries;
         for (size_t from = team * BLOCK; from < end; from += step) {
             const size_t keys = smaller(BLOCK, queries - from), at = of_key + from * key_stride;
-            if (rounds_dk) settle_rows(keys, width, key_stride, at, dk, (struct sl_settled){true, dk_stored});
-            if (rounds_dv) settle_rows(keys, width, key_stride, at, dv, (struct sl_settled){true, dv_stored});
+            if (rounds_dk) settle_rows(keys, width, key_stride, at, true, d_keys, dk_stored);
+            if (rounds_dv) settle_rows(keys, width, key_stride, at, true, d_values, dv_stored);
         }
     }
-    if (teams > 1) add_teams(teams, rows, queries, heads * width, window, places, own, dq, shape->dq);
+    if (teams > 1) add_teams(teams, rows, queries, heads * width, window, places, own, dq.rounds, d_queries, dq_stored);
     if (teams > 1 && rope)
-        add_teams(teams, rows, queries, heads * rope, window, places, own_rope, dq_rope, (struct sl_settled){0});
+        add_teams(teams, rows, queries, heads * rope, window, places, own_rope, false, dq_rope, NULL);
 }
 
 static void gradients_of_all(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
                              const void *v, const void *k_rope, const void *o, const float *logsum, const void *d_o,
-                             float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
+                             struct sl_out dq, float *dq_rope, struct sl_out dk, struct sl_out dv, float *dk_rope,
+                             void *scratch) {
     const size_t heads = shape->heads, rows = shape->sequences * shape->queries, rope = shape->rope;
     float *deltas = scratch, *parts = deltas + teams_of(shape) * heads * rows;
     if (ON_WARPS && sl_attention_warps_take(shape))

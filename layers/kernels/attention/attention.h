@@ -15,7 +15,6 @@
 #ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_H
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_H
 
-#include "spmd/base/bf16.h"
 #include "spmd/base/dtype.h"
 
 SL_BEGIN_C
@@ -39,20 +38,19 @@ struct sl_attention {
     /* [sequences * queries]: number of keys before its own that a query sees: 0, or one more than the query before it;
      * in memory that the device reads, only for position 0 and key_rows = queries. NULL: all keys. */
     const int32_t *places;
-    struct sl_settled o, dq, dk, dv; /* forms of forward's and backward's results. A stored copy has its array's shape
-                                        and stride; it exists only if the array is rounded, or if stores_alone */
-    enum sl_dtype stored_o;          /* of backward's o; and */
-    enum sl_dtype stored_d_o;        /* of its d_o: SL_BF16 only if stores_alone */
-    enum sl_dtype products;          /* SL_BF16 if operands of products may be rounded to bf16; else SL_F32 */
-    enum sl_dtype stored;            /* of backward's q, q_rope, k, v and k_rope: SL_BF16 only if reads_stored */
+    enum sl_dtype stored_o;   /* of backward's o; and */
+    enum sl_dtype stored_d_o; /* of its d_o: SL_BF16 only if stores_alone */
+    enum sl_dtype products;   /* SL_BF16 if operands of products may be rounded to bf16; else SL_F32 */
+    enum sl_dtype stored;     /* of backward's q, q_rope, k, v and k_rope: SL_BF16 only if reads_stored */
 };
 
+/* The forms of o, dq, dk and dv: floats, which may be rounded; with a bf16 copy in their shape and stride if they are
+ * rounded, or if stores_alone; and bf16 alone if stores_alone. */
 struct sl_attention_kernels {
     /* Writes o [sequences * queries, heads * width] and logsum [heads, sequences * queries], the log of the sum of
-     * exp(score). q has the shape of o; q_rope [sequences * queries, heads * rope]; k_rope [key rows, rope]. If
-     * stores_alone and only the stored copy of o is used, O is NULL. */
+     * exp(score). q has the shape of o; q_rope [sequences * queries, heads * rope]; k_rope [key rows, rope]. */
     void (*forward)(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
-                    const void *k_rope, float *o, float *logsum);
+                    const void *k_rope, struct sl_out o, float *logsum);
     /* Merges forward's results for two sets of keys: O and LOGSUM for one set, OTHERS and OTHERS_LOGSUM for the other.
      * Writes the results for both sets together into O and LOGSUM. */
     void (*merge)(const struct sl_attention *shape, const float *others, const float *others_logsum, float *o,
@@ -65,15 +63,15 @@ struct sl_attention_kernels {
      * no room for blocks of floats, nor for unusually wide heads. */
     bool (*reads_stored)(const struct sl_attention *shape);
     /* Returns whether forward and backward of SHAPE read all operands as bf16, and can write o, dq, dk and dv as bf16
-     * with NULL for the floats: on tensor cores. */
+     * alone: on tensor cores. */
     bool (*stores_alone)(const struct sl_attention *shape);
     /* Writes the gradients of all inputs, each in its input's layout (dk and dv with key_stride). Only for position 0
      * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order, or has one sum per leaf; dk
      * and dv are sums over the heads of each group. Columns of k and v without readers are not written. O is of the
      * dtype stored_o, D_O of stored_d_o. SCRATCH has scratch(SHAPE) bytes. */
     void (*backward)(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
-                     const void *k_rope, const void *o, const float *logsum, const void *d_o, float *dq, float *dq_rope,
-                     float *dk, float *dv, float *dk_rope, void *scratch);
+                     const void *k_rope, const void *o, const float *logsum, const void *d_o, struct sl_out dq,
+                     float *dq_rope, struct sl_out dk, struct sl_out dv, float *dk_rope, void *scratch);
 };
 
 extern const struct sl_attention_kernels sl_attention_kernels_v2, sl_attention_kernels_v3, sl_attention_kernels_v4;

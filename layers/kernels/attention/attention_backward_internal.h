@@ -17,9 +17,9 @@ SL_INLINE void gradient_of_score(float *s, float *ds, float logsum, float factor
 /* Other inputs and outputs of backward, for all rows. */
 struct outputs {
     const void *o, *d_o;
-    float *dq, *dq_rope; /* in the layout of q and q_rope; dq_rope is not used without rotary columns */
+    struct sl_out dq; /* in the layout of q */
+    float *dq_rope;   /* in the layout of q_rope; not used without rotary columns */
     enum sl_dtype stored_o, stored_d_o;
-    struct sl_settled left;
 };
 
 /* State of a warp, in tiles of 16 queries. START: minus their deltas, the initial values of products of gradients and
@@ -95,10 +95,10 @@ SL_INLINE void write_queries(const struct block *b, const int columns, const boo
     const struct head *h = &b->head;
     const size_t count = b->count > row ? b->count - row : 0, stride = h->q.stride;
     scale_tiles(columns / 8, h->scale, dq);
-    write_tiles(dq, 0, width_of(h, columns, whole), columns / 8, count, io->dq, at + row * stride, stride, io->left);
+    write_tiles(dq, 0, width_of(h, columns, whole), columns / 8, count, io->dq, at + row * stride, stride);
     if (!whole && h->q_rope.cols)
-        write_tiles(dq, h->v.cols / 8, h->q_rope.cols, columns / 8, count, io->dq_rope,
-                    at_rope + row * h->q_rope.stride, h->q_rope.stride, (struct sl_settled){0});
+        write_tiles(dq, h->v.cols / 8, h->q_rope.cols, columns / 8, count, sl_out_f32(io->dq_rope),
+                    at_rope + row * h->q_rope.stride, h->q_rope.stride);
 }
 
 /* Each warp has DOWN tiles of 16 rows, and takes STEP keys at a time, so that its values fit in registers. ROOM: for
@@ -285,8 +285,8 @@ SL_INLINE int add_queries(const struct block *b, const int columns, const bool w
 
 /* Gradients of keys and values, in the layout of k and v. */
 struct key_outputs {
-    float *dk, *dv, *dk_rope;
-    struct sl_settled left_k, left_v;
+    struct sl_out dk, dv;
+    float *dk_rope;
 };
 
 /* Writes the gradients of a warp's COUNT keys. AT, AT_ROPE: of its first key. */
@@ -295,11 +295,9 @@ SL_INLINE void write_keys(const struct sl_attention *shape, const int columns, c
                           struct key_warp *sums) {
     const size_t width = whole ? (size_t)columns : shape->width, rope = whole ? 0 : shape->rope;
     scale_tiles(columns / 8, scale_of(shape), sums->dk[0]);
-    write_tiles(sums->dk[0], 0, width, columns / 8, count, io->dk, at, shape->key_stride, io->left_k);
-    write_tiles(sums->dv[0], 0, width, columns / 8, count, io->dv, at, shape->key_stride, io->left_v);
-    if (rope)
-        write_tiles(sums->dk[0], width / 8, rope, columns / 8, count, io->dk_rope, at_rope, rope,
-                    (struct sl_settled){0});
+    write_tiles(sums->dk[0], 0, width, columns / 8, count, io->dk, at, shape->key_stride);
+    write_tiles(sums->dv[0], 0, width, columns / 8, count, io->dv, at, shape->key_stride);
+    if (rope) write_tiles(sums->dk[0], width / 8, rope, columns / 8, count, sl_out_f32(io->dk_rope), at_rope, rope);
 }
 
 /* Computes block NUMBER of the keys of a head of keys, with the queries of all heads that read it. ROOM: for blocks of

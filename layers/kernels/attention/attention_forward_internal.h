@@ -79,8 +79,7 @@ struct forward_warp {
 
 /* Writes the results of a tile after its last key. */
 SL_INLINE void write_forward(const struct block *b, size_t width, const int columns, size_t row,
-                             const struct softmax *sums, struct sums *own, float *o, size_t at, struct sl_settled left,
-                             float *logsum) {
+                             const struct softmax *sums, struct sums *own, struct sl_out o, size_t at, float *logsum) {
     const size_t count = b->count > row ? b->count - row : 0;
     SL_UNROLL
     for (int half = 0; half < 2; half++) {
@@ -99,7 +98,7 @@ SL_INLINE void write_forward(const struct block *b, size_t width, const int colu
             }
         }
     }
-    write_tiles(own, 0, width, columns / 8, count, o, at + row * b->head.q.stride, b->head.q.stride, left);
+    write_tiles(own, 0, width, columns / 8, count, o, at + row * b->head.q.stride, b->head.q.stride);
 }
 
 /* Initializes a warp, whose queries, in Q, are the block's from ROW on. */
@@ -125,7 +124,7 @@ SL_INLINE void begin_forward(const struct block *b, const int columns, const boo
  * two blocks, shared by the team; the next one is copied while one is used. Queries pass through it, and stay in
  * registers. */
 SL_INLINE void forward_block(const struct block *b, const int columns, const bool whole, const int down, uint16_t *room,
-                             float *o, size_t at, struct sl_settled left, float *logsum) {
+                             struct sl_out o, size_t at, float *logsum) {
     const int keys = SL_NEAR(columns, KEYS_64, KEYS_128), pitch = SL_PITCH(columns), each = 2 * keys * pitch;
     const uint32_t rows = 16 * (uint32_t)down;
     const struct head *h = &b->head;
@@ -168,7 +167,7 @@ SL_INLINE void forward_block(const struct block *b, const int columns, const boo
         SL_UNROLL
         for (int d = 0; d < down; d++)
             write_forward(b, width, columns, rows * (uint32_t)warp_of(w) + 16 * (size_t)d, &own[w].sums[d], own[w].o[d],
-                          o, at, left, logsum);
+                          o, at, logsum);
     }
 }
 

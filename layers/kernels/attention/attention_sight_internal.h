@@ -88,16 +88,17 @@ SL_INLINE struct rows rows_of(enum sl_dtype dtype, const void *x, size_t first, 
     return (struct rows){(const float *)x + first, stride, cols, NULL};
 }
 
-/* Rounds ROWS complete rows of X, or copies them as bf16, by LEFT. Rows of X and of the bf16 copy are STRIDE elements
- * apart, and begin AT elements after the arrays' start. */
-SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, float *x, struct sl_settled left) {
+/* Rounds ROWS complete rows of X (ROUNDS), or copies them as bf16; STORED, the copy, may be NULL if they are rounded.
+ * Rows of X and of the copy are STRIDE elements apart, and begin AT elements after the arrays' start. */
+SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, bool rounds, float *x,
+                           uint16_t *stored) {
     EACH_TILE()
     for (size_t i = 0; i < rows; i++) {
         const size_t row = at + i * (stride + nothing());
-        if (left.rounds)
-            settle_block(row, row + cols, x, left.stored);
+        if (rounds)
+            settle_block(row, row + cols, x, stored);
         else
-            store_block(row, row + cols, x, left.stored);
+            store_block(row, row + cols, x, stored);
     }
 }
 

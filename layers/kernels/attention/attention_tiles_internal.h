@@ -236,25 +236,28 @@ SL_INLINE uint32_t first_behind(const struct head *h, uint32_t key, uint32_t fir
 
 /* ---- results ---- */
 
-/* Writes two neighbours of a row at Y + AT; as bf16 only, if Y is NULL. ALIGNED: both bf16 can be stored at once. */
-SL_INLINE void write_pair(float first, float second, float *y, size_t at, struct sl_settled left, bool aligned) {
+/* Writes two neighbours of a row at element AT of Y. ALIGNED: both bf16 can be stored at once. */
+SL_INLINE void write_pair(float first, float second, struct sl_out y, size_t at, bool aligned) {
     const uint32_t both = pack_bf16(first, second);
-    if (left.stored && aligned) {
-        *(one_word *)(void *)(left.stored + at) = both;
-    } else if (left.stored) {
-        left.stored[at] = (uint16_t)both;
-        left.stored[at + 1] = (uint16_t)(both >> 16);
+    float *floats = sl_out_floats(y);
+    uint16_t *stored = sl_out_halves(y);
+    if (stored && aligned) {
+        *(one_word *)(void *)(stored + at) = both;
+    } else if (stored) {
+        stored[at] = (uint16_t)both;
+        stored[at + 1] = (uint16_t)(both >> 16);
     }
-    if (!y) return;
-    y[at] = left.rounds ? sl_float_of_bits(both << 16) : first;
-    y[at + 1] = left.rounds ? sl_float_of_bits(both & 0xffff0000u) : second;
+    if (!floats) return;
+    floats[at] = y.rounds ? sl_float_of_bits(both << 16) : first;
+    floats[at + 1] = y.rounds ? sl_float_of_bits(both & 0xffff0000u) : second;
 }
 
-/* y [16, COLUMNS], rows STRIDE apart, = sums from tile FIRST on; rows from COUNT on do not exist. AT: y's first element
- * in an array with the form LEFT; Y may be NULL. */
+/* Elements of y [16, COLUMNS] from AT on, rows STRIDE apart, = sums from tile FIRST on; rows from COUNT on do not
+ * exist. */
 SL_INLINE void write_tiles(const struct sums *sums, const size_t first, size_t columns, const int most, size_t count,
-                           float *y, size_t at, size_t stride, struct sl_settled left) {
-    const bool aligned = stride % 2 == 0 && ((uintptr_t)left.stored + at * sizeof *left.stored) % sizeof(one_word) == 0;
+                           struct sl_out y, size_t at, size_t stride) {
+    const uint16_t *stored = sl_out_halves(y);
+    const bool aligned = stride % 2 == 0 && ((uintptr_t)stored + at * sizeof *stored) % sizeof(one_word) == 0;
     EACH_LANE(l) {
         SL_UNROLL
         for (int half = 0; half < 2; half++) {
@@ -264,7 +267,7 @@ SL_INLINE void write_tiles(const struct sums *sums, const size_t first, size_t c
             SL_UNROLL
             for (int n = 0; n < most; n++) {
                 if ((size_t)n < first || (size_t)n * 8 >= first * 8 + columns) continue;
-                write_pair(sums[n].x[l][2 * half], sums[n].x[l][2 * half + 1], y, from + (size_t)n * 8, left, aligned);
+                write_pair(sums[n].x[l][2 * half], sums[n].x[l][2 * half + 1], y, from + (size_t)n * 8, aligned);
             }
         }
     }

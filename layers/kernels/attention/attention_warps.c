@@ -34,13 +34,14 @@
 /* The last queries see most keys, so their blocks come first. */
 #define FORWARD(NAME, COLUMNS, KEYS, WHOLE, DOWN)                                                                      \
     static void NAME##_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,   \
-                                 const void *v, const void *k_rope, float *o, float *logsum) {                         \
+                                 const void *v, const void *k_rope, struct sl_out o, float *logsum) {                  \
         SL_SHAPE(shape);                                                                                               \
         const uint32_t every = (uint32_t)(sequences * heads), blocks = blocks_of(queries, DOWN * OWN);                 \
         const enum sl_dtype keys = shape->keys, stored_q = shape->stored_q;                                            \
-        const bool rounds = shape->o.rounds;                                                                           \
-        uint16_t *stored = shape->o.stored;                                                                            \
-        SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, stored, places))                                     \
+        const bool rounds = o.rounds;                                                                                  \
+        float *values = sl_out_floats(o);                                                                              \
+        uint16_t *stored = sl_out_halves(o);                                                                           \
+        SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, values, logsum, stored, places))                                \
         for (uint32_t unit = 0; unit < every * blocks; unit++) {                                                       \
             SL_ROOM(room, 4 * KEYS, COLUMNS);                                                                          \
             SL_TEAM() {                                                                                                \
@@ -49,8 +50,8 @@
                     block_of(&all, unit % every / (uint32_t)heads, unit % every % (uint32_t)heads,                     \
                              blocks - 1 - unit / every, DOWN * OWN, stored_q, q, q_rope, k, v, k_rope);                \
                 const size_t sums = b.number * (sequences * queries) + b.row;                                          \
-                forward_block(&b, COLUMNS, WHOLE, DOWN, room, o, (b.row * heads + b.number) * width,                   \
-                              (struct sl_settled){rounds, stored}, logsum + sums);                                     \
+                forward_block(&b, COLUMNS, WHOLE, DOWN, room, sl_out_of(values, rounds, stored),                       \
+                              (b.row * heads + b.number) * width, logsum + sums);                                      \
             }                                                                                                          \
         }                                                                                                              \
     }
@@ -58,14 +59,15 @@
 #define BACKWARD_QUERIES(NAME, COLUMNS, KEYS, WHOLE, DOWN, STEP)                                                       \
     static void NAME##_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,   \
                                  const void *v, const void *k_rope, const void *o, const float *logsum,                \
-                                 const void *d_o, float *dq, float *dq_rope, float *deltas) {                          \
+                                 const void *d_o, struct sl_out dq, float *dq_rope, float *deltas) {                   \
         SL_SHAPE(shape);                                                                                               \
         const enum sl_dtype inputs = shape->stored;                                                                    \
         const uint32_t every = (uint32_t)(sequences * heads), blocks = blocks_of(queries, DOWN * OWN);                 \
         const enum sl_dtype stored_o = shape->stored_o, stored_d_o = shape->stored_d_o;                                \
-        const bool rounds = shape->dq.rounds;                                                                          \
-        uint16_t *stored = shape->dq.stored;                                                                           \
-        SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, deltas, stored, places))           \
+        const bool rounds = dq.rounds;                                                                                 \
+        float *values = sl_out_floats(dq);                                                                             \
+        uint16_t *stored = sl_out_halves(dq);                                                                          \
+        SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, o, logsum, d_o, values, dq_rope, deltas, stored, places))       \
         for (uint32_t unit = 0; unit < every * blocks; unit++) {                                                       \
             SL_ROOM(room, 4 * KEYS, COLUMNS);                                                                          \
             SL_TEAM() {                                                                                                \
@@ -73,7 +75,7 @@
                 const struct block b =                                                                                 \
                     block_of(&all, unit % every / (uint32_t)heads, unit % every % (uint32_t)heads,                     \
                              blocks - 1 - unit / every, DOWN * OWN, inputs, q, q_rope, k, v, k_rope);                  \
-                const struct outputs io = {o, d_o, dq, dq_rope, stored_o, stored_d_o, {rounds, stored}};               \
+                const struct outputs io = {o, d_o, sl_out_of(values, rounds, stored), dq_rope, stored_o, stored_d_o};  \
                 const size_t sums = b.number * (sequences * queries) + b.row;                                          \
                 queries_block(&b, COLUMNS, WHOLE, DOWN, STEP, room, &io, (b.row * heads + b.number) * width,           \
                               (b.row * heads + b.number) * rope, logsum + sums, deltas + sums);                        \
@@ -84,24 +86,26 @@
 /* Most queries see the first keys. */
 #define BACKWARD_KEYS(NAME, COLUMNS, QUERIES, WHOLE)                                                                   \
     static void NAME##_##COLUMNS(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,   \
-                                 const void *v, const void *k_rope, const float *logsum, const void *d_o, float *dk,   \
-                                 float *dv, float *dk_rope, const float *deltas) {                                     \
+                                 const void *v, const void *k_rope, const float *logsum, const void *d_o,              \
+                                 struct sl_out dk, struct sl_out dv, float *dk_rope, const float *deltas) {            \
         SL_SHAPE(shape);                                                                                               \
         const enum sl_dtype inputs = shape->stored;                                                                    \
         const uint32_t in_one = (uint32_t)sl_attention_key_heads(shape), every = (uint32_t)sequences * in_one;         \
         const uint32_t blocks = blocks_of(queries, OWN);                                                               \
         const enum sl_dtype stored_d_o = shape->stored_d_o;                                                            \
-        const bool rounds_dk = shape->dk.rounds, rounds_dv = shape->dv.rounds;                                         \
-        uint16_t *dk_stored = shape->dk.stored, *dv_stored = shape->dv.stored;                                         \
-        SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, logsum, d_o, dk, dv, dk_rope, deltas, dk_stored, dv_stored,     \
-                              places))                                                                                 \
+        const bool rounds_dk = dk.rounds, rounds_dv = dv.rounds;                                                       \
+        float *d_keys = sl_out_floats(dk), *d_values = sl_out_floats(dv);                                              \
+        uint16_t *dk_stored = sl_out_halves(dk), *dv_stored = sl_out_halves(dv);                                       \
+        SL_ROWS(is_device_ptr(q, q_rope, k, v, k_rope, logsum, d_o, d_keys, d_values, dk_rope, deltas, dk_stored,      \
+                              dv_stored, places))                                                                      \
         for (uint32_t unit = 0; unit < every * blocks; unit++) {                                                       \
             _Alignas(16) uint16_t room[SL_QUERY_BLOCKS(COLUMNS, WHOLE) * SL_QUERIES(QUERIES, COLUMNS)];                \
             SL_ROOM(own, COLUMNS == 64 ? 1 : WHOLE ? OWN : 2 * OWN, COLUMNS);                                          \
             SL_TEAM() {                                                                                                \
                 struct sl_attention all = SL_SHAPE_HERE(inputs);                                                       \
                 all.stored_d_o = stored_d_o;                                                                           \
-                const struct key_outputs io = {dk, dv, dk_rope, {rounds_dk, dk_stored}, {rounds_dv, dv_stored}};       \
+                const struct key_outputs io = {sl_out_of(d_keys, rounds_dk, dk_stored),                                \
+                                               sl_out_of(d_values, rounds_dv, dv_stored), dk_rope};                    \
                 uint16_t *k_room = SL_HOLDS_KEYS(COLUMNS, WHOLE) ? room : own + OWN * SL_PITCH(COLUMNS);               \
                 uint16_t *v_room = COLUMNS == 64 ? room + OWN * SL_PITCH(COLUMNS) : own;                               \
                 keys_block(&all, unit % every / in_one, unit % every % in_one, unit / every, COLUMNS, WHOLE, room,     \
@@ -140,7 +144,7 @@ static bool goes_deep(const struct sl_attention *shape, size_t columns, bool who
 }
 
 void sl_attention_warps_forward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
-                                const void *v, const void *k_rope, float *o, float *logsum) {
+                                const void *v, const void *k_rope, struct sl_out o, float *logsum) {
     const size_t columns = shape->width + shape->rope <= 64 ? 64 : 128;
     const bool whole = is_whole(shape, columns, shape->stored_q, q, k, v);
     if (goes_deep(shape, columns, whole))
@@ -153,7 +157,8 @@ void sl_attention_warps_forward(const struct sl_attention *shape, const void *q,
 
 void sl_attention_warps_backward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
                                  const void *v, const void *k_rope, const void *o, const float *logsum, const void *d_o,
-                                 float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, float *deltas) {
+                                 struct sl_out dq, float *dq_rope, struct sl_out dk, struct sl_out dv, float *dk_rope,
+                                 float *deltas) {
     const size_t columns = shape->width + shape->rope <= 64 ? 64 : 128;
     const struct rows dy = rows_of(shape->stored_d_o, d_o, 0, shape->heads * shape->width, shape->width);
     const bool whole = is_whole(shape, columns, shape->stored, q, k, v) && are_whole(dy, columns);

@@ -22,10 +22,11 @@ static inline bool sl_attention_warps_take(const struct sl_attention *shape) {
  * DELTAS [heads, rows], minus o . d_o, and, if there is rope, DK_ROPE [heads, rows, rope]; the caller adds up the heads
  * of DK_ROPE. */
 void sl_attention_warps_forward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
-                                const void *v, const void *k_rope, float *o, float *logsum);
+                                const void *v, const void *k_rope, struct sl_out o, float *logsum);
 void sl_attention_warps_backward(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
                                  const void *v, const void *k_rope, const void *o, const float *logsum, const void *d_o,
-                                 float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, float *deltas);
+                                 struct sl_out dq, float *dq_rope, struct sl_out dk, struct sl_out dv, float *dk_rope,
+                                 float *deltas);
 
 SL_END_C
 #endif

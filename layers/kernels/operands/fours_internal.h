@@ -98,16 +98,8 @@ SL_INLINE few_floats load_elements(const size_t count, const bool half, const vo
 }
 #define ELEMENTS_AT(half, x) ((half) ? HALVES_AT(x) : FLOATS_AT(x))
 
-/* The floats of OUT, or NULL; and its bf16 elements, which are its values or a copy, or NULL. */
-SL_INLINE float *out_floats(const struct sl_out *out) {
-    return out->rows.type == SL_F32 ? (float *)out->rows.at : NULL;
-}
-SL_INLINE uint16_t *out_halves(const struct sl_out *out) {
-    return (uint16_t *)(out->rows.type == SL_BF16 ? out->rows.at : out->copy.at);
-}
-
 /* Writes VALUES to y from element I on, if FLOATS, rounded if ROUNDS, and as bf16 to STORED, if STORES: the form of a
- * struct sl_settled. */
+ * struct sl_out. */
 SL_INLINE void leave_few(const size_t count, size_t i, few_floats values, const bool floats, const bool rounds,
                          const bool stores, float *y, uint16_t *stored) {
     const few_halves rounded = round_floats(count, values);

@@ -56,18 +56,18 @@ SL_INLINE void silu_kept_of(size_t n, const bool half, const bool floats, const 
 }
 
 static void silu(size_t n, struct sl_rows x, struct sl_out y, struct sl_rows slope) {
-    float *floats = out_floats(&y);
-    const struct sl_settled left = {y.rounds, out_halves(&y)};
-#define OF_HALVES(...) silu_kept_of(n, true, __VA_ARGS__, x.at, floats, left.stored, slope.at)
-#define OF_FLOATS(...) silu_kept_of(n, false, __VA_ARGS__, x.at, floats, left.stored, slope.at)
+    float *floats = sl_out_floats(y);
+    uint16_t *stored = sl_out_halves(y);
+#define OF_HALVES(...) silu_kept_of(n, true, __VA_ARGS__, x.at, floats, stored, slope.at)
+#define OF_FLOATS(...) silu_kept_of(n, false, __VA_ARGS__, x.at, floats, stored, slope.at)
     if (slope.type == SL_F32 && floats)
         silu_f32(n, x.at, floats, slope.at);
     else if (slope.type == SL_F32)
-        silu_rounded(n, x.at, left.stored, slope.at);
+        silu_rounded(n, x.at, stored, slope.at);
     else if (x.type == SL_BF16)
-        SL_AS_LEFT(OF_HALVES, floats, left);
+        SL_AS_LEFT(OF_HALVES, floats, y.rounds, stored);
     else
-        SL_AS_LEFT(OF_FLOATS, floats, left);
+        SL_AS_LEFT(OF_FLOATS, floats, y.rounds, stored);
 #undef OF_HALVES
 #undef OF_FLOATS
 }
@@ -94,9 +94,9 @@ SL_INLINE void dropout_of(size_t n, const bool silu, const bool halves, const bo
 static void dropout(size_t n, bool silu, struct sl_rows x, const uint32_t *words, uint32_t threshold, float keep,
                     struct sl_out y, struct sl_rows slope) {
     const float gain = 1.0f / keep; /* a factor, as XLA turns division by a constant into one */
-    float *floats = out_floats(&y);
-    const struct sl_settled left = {y.rounds, out_halves(&y)};
-#define DROP(...) dropout_of(n, __VA_ARGS__, x.at, words, threshold, gain, floats, left.stored, slope.at)
+    float *floats = sl_out_floats(y);
+    uint16_t *stored = sl_out_halves(y);
+#define DROP(...) dropout_of(n, __VA_ARGS__, x.at, words, threshold, gain, floats, stored, slope.at)
 #define WITH_SILU(...) DROP(true, true, __VA_ARGS__)
 #define ALONE(...) DROP(false, true, __VA_ARGS__)
     if (slope.type == SL_F32 && silu)
@@ -104,9 +104,9 @@ static void dropout(size_t n, bool silu, struct sl_rows x, const uint32_t *words
     else if (slope.type == SL_F32)
         DROP(false, false, true, false, false);
     else if (silu)
-        SL_AS_LEFT(WITH_SILU, floats, left);
+        SL_AS_LEFT(WITH_SILU, floats, y.rounds, stored);
     else
-        SL_AS_LEFT(ALONE, floats, left);
+        SL_AS_LEFT(ALONE, floats, y.rounds, stored);
 #undef DROP
 #undef WITH_SILU
 #undef ALONE
@@ -156,18 +156,18 @@ SL_INLINE void multiply_kept_of(size_t n, const bool half, const bool floats, co
 }
 
 static void multiply(size_t n, struct sl_rows a, struct sl_rows b, struct sl_out y) {
-    float *floats = out_floats(&y);
-    const struct sl_settled left = {y.rounds, out_halves(&y)};
-#define OF_HALVES(...) multiply_kept_of(n, true, __VA_ARGS__, a.at, b.at, floats, left.stored)
-#define OF_FLOATS(...) multiply_kept_of(n, false, __VA_ARGS__, a.at, b.at, floats, left.stored)
+    float *floats = sl_out_floats(y);
+    uint16_t *stored = sl_out_halves(y);
+#define OF_HALVES(...) multiply_kept_of(n, true, __VA_ARGS__, a.at, b.at, floats, stored)
+#define OF_FLOATS(...) multiply_kept_of(n, false, __VA_ARGS__, a.at, b.at, floats, stored)
     if (b.type == SL_F32 && floats)
         multiply_elements(n, a.at, b.at, floats);
     else if (b.type == SL_F32)
-        multiply_rounded(n, a.at, b.at, left.stored);
+        multiply_rounded(n, a.at, b.at, stored);
     else if (a.type == SL_BF16)
-        SL_AS_LEFT(OF_HALVES, floats, left);
+        SL_AS_LEFT(OF_HALVES, floats, y.rounds, stored);
     else
-        SL_AS_LEFT(OF_FLOATS, floats, left);
+        SL_AS_LEFT(OF_FLOATS, floats, y.rounds, stored);
 #undef OF_HALVES
 #undef OF_FLOATS
 }

@@ -99,22 +99,21 @@ FORWARD(whole_layer_norm_forward_half, true)
 
 static void forward_layer_norm(size_t rows, size_t cols, struct sl_rows x, const float *scale, const float *bias,
                                float epsilon, struct sl_rows normalized, float *rstd, struct sl_out y) {
-    float *floats = out_floats(&y);
-    const struct sl_settled left = {y.rounds, out_halves(&y)};
+    float *floats = sl_out_floats(y);
+    uint16_t *stored = sl_out_halves(y);
 #define OF_FLOATS(...)                                                                                                 \
-    whole_layer_norm_forward(__VA_ARGS__, rows, cols, x.at, scale, bias, epsilon, normalized.at, rstd, floats,         \
-                             left.stored)
+    whole_layer_norm_forward(__VA_ARGS__, rows, cols, x.at, scale, bias, epsilon, normalized.at, rstd, floats, stored)
 #define OF_HALVES(...)                                                                                                 \
     whole_layer_norm_forward_half(__VA_ARGS__, rows, cols, x.at, scale, bias, epsilon, normalized.at, rstd, floats,    \
-                                  left.stored)
+                                  stored)
     if (normalized.type == SL_F32 && floats)
         layer_norm_forward(rows, cols, x.at, scale, bias, epsilon, normalized.at, rstd, floats);
     else if (normalized.type == SL_F32)
-        layer_norm_rounded(rows, cols, x.at, scale, bias, epsilon, normalized.at, rstd, left.stored);
+        layer_norm_rounded(rows, cols, x.at, scale, bias, epsilon, normalized.at, rstd, stored);
     else if (x.type == SL_BF16)
-        SL_AS_LEFT(OF_HALVES, floats, left);
+        SL_AS_LEFT(OF_HALVES, floats, y.rounds, stored);
     else
-        SL_AS_LEFT(OF_FLOATS, floats, left);
+        SL_AS_LEFT(OF_FLOATS, floats, y.rounds, stored);
 #undef OF_FLOATS
 #undef OF_HALVES
 }
@@ -233,8 +232,8 @@ static void layer_norm_backward_rows(size_t rows, size_t cols, struct sl_rows dy
                                      const float *rstd, const float *scale, struct sl_rows summand, struct sl_out dx) {
     const float *added = summand.type == SL_F32 ? summand.at : NULL;
     const uint16_t *half = summand.type == SL_BF16 ? summand.at : NULL;
-    float *floats = out_floats(&dx);
-    uint16_t *halves = out_halves(&dx);
+    float *floats = sl_out_floats(dx);
+    uint16_t *halves = sl_out_halves(dx);
     if (normalized.type == SL_BF16 || halves || dx.rounds)
         (dy.type == SL_BF16           ? whole_layer_norm_backward_half
          : normalized.type == SL_BF16 ? whole_layer_norm_backward_kept

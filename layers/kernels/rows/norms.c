@@ -92,8 +92,8 @@ FORWARD(whole_norm_forward_half, true)
 /* If SUMS is NULL, rows are whole. */
 static void forward_rms_norm(size_t rows, size_t cols, size_t whole, struct sl_rows x, const float *sums,
                              const float *gamma, const float *beta, float epsilon, float *rstd, struct sl_out y) {
-    float *floats = out_floats(&y);
-    uint16_t *halves = out_halves(&y);
+    float *floats = sl_out_floats(y);
+    uint16_t *halves = sl_out_halves(y);
     if (!sums)
         (x.type == SL_BF16 ? whole_norm_forward_half : whole_norm_forward)(rows, cols, x.at, gamma, beta, epsilon, rstd,
                                                                            floats, y.rounds, halves);
@@ -231,9 +231,10 @@ static void backward_rms_norm(size_t parts, size_t rows, size_t cols, size_t who
     }
     (dy.type == SL_BF16  ? whole_norm_backward_half
      : x.type == SL_BF16 ? whole_norm_backward_kept
-                         : whole_norm_backward)(
-        parts, rows, cols, dy.at, x.at, rstd, gamma, summand.type == SL_F32 ? summand.at : NULL,
-        summand.type == SL_BF16 ? summand.at : NULL, dx.rounds, out_floats(&dx), out_halves(&dx), dgamma != NULL, room);
+                         : whole_norm_backward)(parts, rows, cols, dy.at, x.at, rstd, gamma,
+                                                summand.type == SL_F32 ? summand.at : NULL,
+                                                summand.type == SL_BF16 ? summand.at : NULL, dx.rounds,
+                                                sl_out_floats(dx), sl_out_halves(dx), dgamma != NULL, room);
     if (dgamma) add_blocks(parts, blocks_of(rows), cols, room, dgamma, dbeta);
 }
 

@@ -108,7 +108,7 @@ static void rms_norm_backward_input(size_t rows, size_t cols, size_t whole, cons
                                     struct sl_out left) {
 #define WITH(half, adds, summand)                                                                                      \
     backward_input_of(rows, cols, whole, dy, x.at, half, rstd, gamma, dots, adds, summand, left.rounds,                \
-                      out_halves(&left), left.rows.at)
+                      sl_out_halves(left), left.rows.at)
     if (summand && x.type == SL_BF16)
         WITH(true, true, summand);
     else if (summand)

@@ -204,13 +204,13 @@ static int gelu_backward_input(const struct sl_module *module, struct sl_context
 static void gelu_forward_stored(const struct sl_module *module, struct sl_context *context, const float *x,
                                 uint16_t *x_stored, float *y, uint16_t *y_stored) {
     context->kernels->sequence->gelu_forward(elements(module, context), sl_rows_f32(x), x_stored,
-                                             sl_out_settled(y, (struct sl_settled){true, y_stored}));
+                                             sl_out_of(y, true, y_stored));
 }
 
 static void gelu_backward_stored(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
                                  const float *dy, float *dx, uint16_t *dx_stored) {
     context->kernels->sequence->gelu_backward(elements(module, context), sl_rows_bf16(x), sl_rows_f32(dy),
-                                              sl_out_settled(dx, (struct sl_settled){true, dx_stored}));
+                                              sl_out_of(dx, true, dx_stored));
 }
 
 static int erf_gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {

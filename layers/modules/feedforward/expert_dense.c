@@ -141,8 +141,8 @@ static int add_up(const struct sl_module *module, struct sl_context *context, co
     const bool by_tree = peers && context->groups->by_tree[own(module)->group];
     if (peers) SL_TRY(sl_communicate(context, sl_describe_shares_of_sum(by_tree, peers, share, y, 2, shape, 1)));
     for (size_t e = 0; e < own(module)->here; e++)
-        context->kernels->sequence->add_bias(rows, out, bias_of(module, context, e) + out * rank, y + e * rows * out,
-                                             out, (struct sl_settled){0});
+        context->kernels->sequence->add_bias(rows, out, bias_of(module, context, e) + out * rank,
+                                             sl_out_f32(y + e * rows * out), out);
     return SL_OK;
 }
 

@@ -86,31 +86,30 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 struct gates {
     const struct sl_published_kernels *kernels;
-    struct {
-        float *x;
-        struct sl_settled left;
-    } tensor[INSIDE + 1];
+    struct sl_out tensor[INSIDE + 1];
 };
 
 static void gate(const void *arg, size_t first, size_t end) {
     const struct gates *g = arg;
-    struct sl_settled left[INSIDE + 1];
-    for (int i = GATES; i <= INSIDE; i++) left[i] = sl_settled_from(g->tensor[i].left, first);
-    float *y = g->tensor[INSIDE].x;
-    g->kernels->gate_forward(end - first, g->tensor[GATES].x + first, g->tensor[UPS].x + first, y ? y + first : NULL,
-                             left[GATES], left[UPS], left[INSIDE]);
+    g->kernels->gate_forward(end - first, sl_out_from(g->tensor[GATES], first), sl_out_from(g->tensor[UPS], first),
+                             sl_out_from(g->tensor[INSIDE], first));
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct gates gates = {.kernels = context->kernels->published};
     struct sl_summand *const summand = sl_take_summand(context);
-    for (int i = GATES; i <= INSIDE; i++) gates.tensor[i].x = sl_kept_floats(context, kept_of(module, (enum tensor)i));
     for (int i = GATE; i <= UP; i++)
-        SL_TRY(sl_forward_left(module->child[i], context, x, kept_of(module, (enum tensor)i), &gates.tensor[i].left));
-    gates.tensor[INSIDE].left = sl_kept_settled(context, kept_of(module, INSIDE));
+        SL_TRY(sl_forward_left(module->child[i], context, x, kept_of(module, (enum tensor)i), &gates.tensor[i]));
+    gates.tensor[INSIDE] = sl_kept_out(context, kept_of(module, INSIDE));
     sl_share(context, elements(module, context), 1, gate, &gates);
     context->summand = summand;
     return sl_kept_forward(module->child[DOWN], context, kept_of(module, INSIDE), true, y);
+}
+
+/* TENSOR as an earlier call has saved it. */
+static struct sl_rows saved(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    const struct sl_kept *kept = kept_of(module, tensor);
+    return sl_rows_of(kept->outlasts ? SL_BF16 : SL_F32, sl_kept_stored(context, kept));
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
@@ -121,10 +120,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     SL_TRY(sl_module_backward_input(module->child[DOWN], context, sl_kept_stored(context, kept_of(module, INSIDE)), dy,
                                     part));
     context->kernels->published->gate_backward(
-        elements(module, context), sl_kept_stored(context, kept_of(module, GATES)),
-        sl_kept_stored(context, kept_of(module, UPS)), kept_of(module, GATES)->outlasts, part,
-        sl_kept_floats(context, kept_of(module, D_GATES)), sl_kept_floats(context, kept_of(module, D_UPS)),
-        sl_kept_settled(context, kept_of(module, D_GATES)), sl_kept_settled(context, kept_of(module, D_UPS)));
+        elements(module, context), saved(module, context, GATES), saved(module, context, UPS), part,
+        sl_kept_out(context, kept_of(module, D_GATES)), sl_kept_out(context, kept_of(module, D_UPS)));
     for (int i = GATE; i <= UP; i++) {
         float *to = !dx ? NULL : i == GATE ? dx : part;
         SL_TRY(sl_kept_backward_input(module->child[i], context, x, kept_of(module, (enum tensor)(D_GATES + i)), to));

@@ -67,7 +67,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
         normalized = sl_kept_rows(context, &own->normalized);
     } else {
         left = sl_out_f32(dx);
-        summand = sl_rows_f32(sl_added(context, NULL));
+        summand = sl_rows_f32(sl_added(context, dx, NULL));
         normalized = sl_rows_f32(sl_recall(context, &own->normalized));
     }
     context->kernels->norms->layer_norm_backward(

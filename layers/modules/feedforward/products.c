@@ -369,7 +369,7 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
         arrays.b =
             sl_rows_of(gemm->dtype, sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel));
     if (settles) {
-        arrays.c = sl_out_settled(c, (struct sl_settled){true, result->stored});
+        arrays.c = sl_out_of(c, true, result->stored);
         result->done = true;
     } else if (leaves_bf16(gemm, result)) {
         leave_bf16(result, rounded_bias(context, products, bias), &arrays);

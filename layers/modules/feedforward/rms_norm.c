@@ -188,13 +188,13 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
         kernels->rms_norm_backward(microbatches, rows / microbatches, cols, cols, slopes, in, rstd, gamma, NULL,
                                    sl_rows_f32(NULL), sl_out_f32(NULL), dgamma, dbeta, NULL);
     if (!dx) return SL_OK;
-    struct sl_settled left;
-    const float *summand = sl_added(context, &left);
+    struct sl_out sum;
+    const float *summand = sl_added(context, dx, &sum);
     float *dots = sl_at(context, &own->sums), *each = sums_of_parts(own, context, dots);
     kernels->rms_norm_dots(rows, parts, cols / parts, dy, in, gamma, each);
     SL_TRY(add_up(own, context, each, dots));
     kernels->rms_norm_backward(1, rows, cols, (size_t)own->whole, slopes, in, rstd, gamma, dots, sl_rows_f32(summand),
-                               sl_out_settled(dx, left), NULL, NULL, NULL);
+                               sum, NULL, NULL, NULL);
     return SL_OK;
 }
 

@@ -245,11 +245,11 @@ static void add_bias(const struct sl_module *module, struct sl_context *context,
     const size_t first = dense->scatters ? columns * (size_t)sl_group_of(context, dense->group)->rank : 0;
     const float *bias = sl_value(module, context, SL_AFFINE_BIAS) + first;
     struct sl_result *result = context->result;
-    const struct sl_settled left = result ? (struct sl_settled){true, result->stored} : (struct sl_settled){0};
+    const struct sl_out to = sl_result_floats(result, y);
     for (size_t s = 0; s < segments; s++)
         context->kernels->sequence->add_bias((size_t)context->rows, columns,
-                                             bias + s * ((size_t)dense->whole / segments), y + s * columns, out,
-                                             sl_settled_from(left, s * columns));
+                                             bias + s * ((size_t)dense->whole / segments), sl_out_from(to, s * columns),
+                                             out);
     if (result) result->done = true;
 }
 

@@ -12,7 +12,8 @@ struct call {
     const struct sl_attention_kernels *kernels;
     const struct sl_attention *shape;
     const void *q, *q_rope, *k, *v, *k_rope;
-    float *o, *logsum;
+    struct sl_out o;
+    float *logsum;
     bool few;            /* few queries: attention_decode.c computes them */
     size_t parts, heads; /* parts of a sequence; if few: parts of a query, and heads of a part */
 };
@@ -37,12 +38,11 @@ static void attend(const struct call *call, size_t sequence, size_t first, size_
     shape.heads = heads;
     if (shape.group > 1) shape.lead = (shape.lead + head) % shape.group;
     if (shape.places) shape.places += row;
-    shape.o = sl_settled_from(all->o, (row * all->heads + head) * all->width);
     call->kernels->forward(&shape, of_query(call, call->q, (row * all->heads + head) * all->width),
                            all->rope ? of_query(call, call->q_rope, (row * all->heads + head) * all->rope) : NULL,
                            element(call, call->k, column), element(call, call->v, column),
                            all->rope ? element(call, call->k_rope, key * all->rope) : call->k_rope,
-                           call->o ? call->o + (row * all->heads + head) * all->width : NULL,
+                           sl_out_from(call->o, (row * all->heads + head) * all->width),
                            call->logsum + row * all->heads + head);
 }
 
@@ -79,7 +79,7 @@ static size_t divide(struct call *call, size_t threads) {
 }
 
 void sl_attend(const struct sl_context *context, const struct sl_attention *shape, const void *q, const void *q_rope,
-               const void *k, const void *v, const void *k_rope, float *o, float *logsum) {
+               const void *k, const void *v, const void *k_rope, struct sl_out o, float *logsum) {
     struct call call = {
         .kernels = context->kernels->attention, shape, q, q_rope, k, v, k_rope, o, logsum, .few = false};
     const size_t threads = (size_t)sl_crew_threads(context->crew), rows = shape->sequences * shape->queries;

@@ -44,7 +44,7 @@ int sl_plan_attended(struct sl_plan *plan, const struct sl_attention *shape, siz
 /* Calls attention's forward (layers/kernels/attention/attention.h), by the context's crew if there is one, with the
  * same bits. With a crew, LOGSUM has the same size, but its order depends on the threads. */
 void sl_attend(const struct sl_context *context, const struct sl_attention *shape, const void *q, const void *q_rope,
-               const void *k, const void *v, const void *k_rope, float *o, float *logsum);
+               const void *k, const void *v, const void *k_rope, struct sl_out o, float *logsum);
 
 SL_END_C
 #endif

@@ -228,8 +228,9 @@ static int plan_gqa(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- forward ---- */
 
-static struct sl_settled settled(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    return sl_kept_settled(context, &own(module)->kept[tensor]);
+/* TENSOR as a kernel must write it. */
+static struct sl_out out(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+    return sl_kept_out(context, &own(module)->kept[tensor]);
 }
 
 /* Rotation of a call's rows, for sequences at one position. */
@@ -241,8 +242,7 @@ struct turn {
     bool back;
     struct {
         size_t heads;
-        float *x;
-        struct sl_settled left;
+        struct sl_out x;
     } tensor[2];
 };
 
@@ -257,8 +257,7 @@ static void turn_rows(const void *arg, size_t first, size_t end) {
             const size_t heads = turn->tensor[i].heads, at = row * heads * turn->width;
             turn->kernels->rotate_heads(count, heads, turn->width, turn->sequence, turn->position + place,
                                         turn->places ? turn->places + row : NULL, !rope->angles.pairs, rope->cosine,
-                                        rope->sine, turn->back, turn->tensor[i].x + at,
-                                        sl_settled_from(turn->tensor[i].left, at));
+                                        rope->sine, turn->back, sl_out_from(turn->tensor[i].x, at));
         }
     }
 }
@@ -279,10 +278,8 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
             .position = (size_t)sl_first_position(context, s),
             .places = sl_places_from(context, s),
             .back = back,
-            .tensor = {{gqa->key_heads, at(module, context, keys) + key,
-                        sl_settled_from(settled(module, context, keys), key)},
-                       {gqa->heads, at(module, context, queries) + query,
-                        sl_settled_from(settled(module, context, queries), query)}},
+            .tensor = {{gqa->key_heads, sl_out_from(out(module, context, keys), key)},
+                       {gqa->heads, sl_out_from(out(module, context, queries), query)}},
         };
         sl_share(context, (size_t)abreast * sequence, gqa->columns + gqa->key_columns, turn_rows, &turn);
     }
@@ -297,12 +294,10 @@ static const void *attended(const struct sl_module *module, const struct sl_cont
 static void attend(const struct sl_module *module, struct sl_context *context) {
     const struct gqa *gqa = own(module);
     struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
-    shape.o = settled(module, context, OUTPUT);
     shape.keys = shape.stored_q = gqa->reads_stored ? SL_BF16 : SL_F32;
     shape.places = context->batch.places;
     sl_attend(context, &shape, attended(module, context, QUERIES), NULL, attended(module, context, KEYS),
-              attended(module, context, VALUES), NULL, sl_kept_floats(context, &gqa->kept[OUTPUT]),
-              at(module, context, LOGSUM));
+              attended(module, context, VALUES), NULL, out(module, context, OUTPUT), at(module, context, LOGSUM));
 }
 
 /* Adds the call's tokens to the caches, which have the columns read by this coordinate's heads. */
@@ -322,10 +317,9 @@ static void attend_cached(const struct sl_module *module, struct sl_context *con
         shape.key_rows = (size_t)caches->positions;
         shape.key_stride = columns;
         shape.keys = caches->storage;
-        shape.o = sl_settled_from(settled(module, context, OUTPUT), first);
         sl_attend(context, &shape, at(module, context, QUERIES) + first, NULL,
                   sl_cache_rows(caches, gqa->keys_cache, cached), sl_cache_rows(caches, gqa->values_cache, cached),
-                  NULL, at(module, context, OUTPUT) + first, at(module, context, LOGSUM));
+                  NULL, sl_out_from(out(module, context, OUTPUT), first), at(module, context, LOGSUM));
     }
 }
 
@@ -361,6 +355,12 @@ static const float *result_of(const struct sl_module *module, const struct sl_co
     return kept->operand ? sl_kept_values(context, kept) : output_of(module, context);
 }
 
+/* The gradient of child I's y as attention writes it: unrounded floats if they are not final. */
+static struct sl_out gradient_of(const struct sl_module *module, const struct sl_context *context, int i) {
+    const struct sl_out y = out(module, context, (enum tensor)(D_QUERIES + i));
+    return settles(own(module), i) ? y : sl_out_f32(sl_out_floats(y));
+}
+
 /* STORED_D_O is the type of OUTPUT's gradient. */
 static void attention_backward(const struct sl_module *module, struct sl_context *context, enum sl_dtype stored_d_o) {
     const struct gqa *gqa = own(module);
@@ -369,26 +369,21 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     const void *queries = sl_kept_operand(context, &gqa->kept[QUERIES], shape.stored);
     const void *keys = sl_kept_operand(context, &gqa->kept[KEYS], shape.stored);
     const void *values = sl_kept_operand(context, &gqa->kept[VALUES], shape.stored);
-    float *d_queries = sl_kept_floats(context, &gqa->kept[D_QUERIES]);
-    float *d_keys = sl_kept_floats(context, &gqa->kept[D_KEYS]);
-    float *d_values = sl_kept_floats(context, &gqa->kept[D_VALUES]);
+    const struct sl_out d_keys = gradient_of(module, context, K), d_values = gradient_of(module, context, V);
     if (replicates(gqa)) { /* attention writes only some of their columns */
         const size_t count = (size_t)context->rows * gqa->key_columns;
-        context->kernels->fill(count, 0.0f, d_keys);
-        context->kernels->fill(count, 0.0f, d_values);
+        context->kernels->fill(count, 0.0f, sl_out_floats(d_keys));
+        context->kernels->fill(count, 0.0f, sl_out_floats(d_values));
     }
     const struct sl_kept *d_output = &gqa->kept[D_OUTPUT];
     const bool others = replicates(gqa); /* attention does not write all columns */
     shape.stored_o = context->storage;
     shape.stored_d_o = stored_d_o;
     shape.places = context->batch.places;
-    if (settles(gqa, Q)) shape.dq = settled(module, context, D_QUERIES);
-    if (settles(gqa, K)) shape.dk = settled(module, context, D_KEYS);
-    if (settles(gqa, V)) shape.dv = settled(module, context, D_VALUES);
-    context->kernels->attention->backward(&shape, queries, NULL, keys, values, NULL, result_of(module, context),
-                                          at(module, context, LOGSUM),
-                                          sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values),
-                                          d_queries, NULL, d_keys, d_values, NULL, sl_at(context, &gqa->scratch));
+    context->kernels->attention->backward(
+        &shape, queries, NULL, keys, values, NULL, result_of(module, context), at(module, context, LOGSUM),
+        sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values), gradient_of(module, context, Q),
+        NULL, d_keys, d_values, NULL, sl_at(context, &gqa->scratch));
     rotate(module, context, true, D_KEYS, D_QUERIES);
     if (others && !gqa->rope) sl_keep(context, &gqa->kept[D_KEYS]);
     if (others) sl_keep(context, &gqa->kept[D_VALUES]);

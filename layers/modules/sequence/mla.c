@@ -178,16 +178,16 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- forward ---- */
 
-/* Rotates X [rows, COLUMNS] in place by the angles of TABLE, and writes it in the form SETTLED. */
+/* Rotates X [rows, COLUMNS] in place by the angles of TABLE. */
 static void turn(const struct sl_context *context, const struct sl_rope *table, size_t columns, bool back,
-                 struct sl_settled settled, float *x) {
+                 struct sl_out x) {
     const size_t sequence = (size_t)context->sequence;
     for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
         abreast = sl_abreast(context, s);
         const size_t rows = (size_t)abreast * sequence, position = (size_t)sl_first_position(context, s);
-        const size_t first = (size_t)s * sequence * columns;
+        const struct sl_out to = sl_out_from(x, (size_t)s * sequence * columns);
         context->kernels->sequence->rope(rows, columns, sequence, position, sl_places_from(context, s), table->cosine,
-                                         table->sine, back, x + first, x + first, sl_settled_from(settled, first));
+                                         table->sine, back, sl_out_floats(to), to);
     }
 }
 
@@ -195,9 +195,8 @@ static void turn(const struct sl_context *context, const struct sl_rope *table, 
 static void rotate(const struct sl_module *module, const struct sl_context *context, bool back, enum tensor keys,
                    enum tensor queries) {
     const struct mla *mla = sl_mla_of(module);
-    turn(context, mla->keys, mla->rope, back, sl_mla_settled(module, context, keys), sl_mla_at(module, context, keys));
-    turn(context, mla->queries, mla->rotated, back, sl_mla_settled(module, context, queries),
-         sl_mla_at(module, context, queries));
+    turn(context, mla->keys, mla->rope, back, sl_mla_out(module, context, keys));
+    turn(context, mla->queries, mla->rotated, back, sl_mla_out(module, context, queries));
 }
 
 /* Calls child I's forward of its saved input. */
@@ -232,10 +231,9 @@ static const void *attended(const struct sl_module *module, const struct sl_cont
     return sl_mla_of(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);
 }
 
-void sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_settled left) {
+void sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_out o) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
-    shape.o = left;
     shape.places = context->batch.places;
     shape.keys = shape.stored_q = mla->reads_stored ? SL_BF16 : SL_F32;
     const void *keys_values = attended(module, context, KEYS_VALUES);
@@ -244,7 +242,7 @@ void sl_mla_attend(const struct sl_module *module, struct sl_context *context, s
     const void *queries = mla->rope ? attended(module, context, ROTATED_QUERIES) : NULL;
     const struct sl_context alone = {.kernels = context->kernels}; /* sums to be merged have one order */
     sl_attend(context->caches ? &alone : context, &shape, attended(module, context, QUERIES), queries, keys_values,
-              values, keys, sl_mla_floats(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM));
+              values, keys, o, sl_mla_at(module, context, LOGSUM));
 }
 
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -256,7 +254,7 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
         SL_TRY(sl_mla_attend_caches(module, context));
         sl_mla_keep(module, context, OUTPUT);
     } else {
-        sl_mla_attend(module, context, sl_mla_settled(module, context, OUTPUT));
+        sl_mla_attend(module, context, sl_mla_out(module, context, OUTPUT));
     }
     context->summand = summand;
     context->result = result;
@@ -293,11 +291,10 @@ static void rotate_leaves(const struct sl_module *module, const struct sl_contex
     const size_t count = (size_t)context->rows * mla->rope;
     float *const keys = sl_at(context, &mla->leaf_keys);
     for (int leaf = 0; leaf < mla->leaves; leaf++)
-        turn(context, mla->keys, mla->rope, true, (struct sl_settled){0}, keys + (size_t)leaf * count);
+        turn(context, mla->keys, mla->rope, true, sl_out_f32(keys + (size_t)leaf * count));
     sl_tree_blocks(context->kernels, mla->leaves, count, keys);
     sl_device.copy(sl_mla_at(module, context, D_ROTATED_KEYS), keys, count * sizeof *keys);
-    turn(context, mla->queries, mla->rotated, true, sl_mla_settled(module, context, D_ROTATED_QUERIES),
-         sl_mla_at(module, context, D_ROTATED_QUERIES));
+    turn(context, mla->queries, mla->rotated, true, sl_mla_out(module, context, D_ROTATED_QUERIES));
 }
 
 /* STORED_D_O is the type of OUTPUT's gradient. */
@@ -310,7 +307,7 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     const void *turned = mla->rope ? sl_kept_operand(context, &mla->kept[ROTATED_QUERIES], shape.stored) : NULL;
     const void *queries = sl_kept_operand(context, &mla->kept[QUERIES], shape.stored);
     const void *values = (const char *)keys_values + mla->columns * sl_dtype_size(shape.stored);
-    float *d_keys_values = sl_mla_floats(module, context, D_KEYS_VALUES);
+    const struct sl_out d_keys_values = sl_mla_out(module, context, D_KEYS_VALUES);
     const struct sl_kept *d_output = &mla->kept[D_OUTPUT];
     float *d_keys = mla->leaves > 1 ? sl_at(context, &mla->leaf_keys)
                     : mla->rope     ? sl_mla_at(module, context, D_ROTATED_KEYS)
@@ -320,14 +317,11 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     shape.stored_o = context->storage;
     shape.stored_d_o = stored_d_o;
     shape.places = context->batch.places;
-    shape.dq = sl_mla_settled(module, context, D_QUERIES);
-    shape.dk = sl_mla_settled(module, context, D_KEYS_VALUES);
-    shape.dv = sl_settled_from(shape.dk, mla->columns);
     context->kernels->attention->backward(&shape, queries, turned, keys_values, values, keys,
                                           output_of(module, context), sl_mla_at(module, context, LOGSUM),
                                           sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values),
-                                          sl_mla_floats(module, context, D_QUERIES), d_queries, d_keys_values,
-                                          d_keys_values ? d_keys_values + mla->columns : NULL, d_keys,
+                                          sl_mla_out(module, context, D_QUERIES), d_queries, d_keys_values,
+                                          sl_out_from(d_keys_values, mla->columns), d_keys,
                                           sl_at(context, &mla->scratch));
     if (mla->leaves > 1)
         rotate_leaves(module, context);

@@ -99,7 +99,7 @@ static void attend_expanded(const struct sl_module *module, struct sl_context *c
                   mla->rope ? rows_from(module, context, ROTATED_QUERIES, s, mla->rotated) : NULL,
                   sl_cache_rows(caches, mla->keys_cache, cached), sl_cache_rows(caches, mla->values_cache, cached),
                   mla->rope ? sl_cache_rows(caches, mla->rotated_keys_cache, cached) : NULL,
-                  rows_from(module, context, OUTPUT, s, mla->columns), sl_mla_at(module, context, LOGSUM));
+                  sl_out_f32(rows_from(module, context, OUTPUT, s, mla->columns)), sl_mla_at(module, context, LOGSUM));
     }
 }
 
@@ -191,7 +191,7 @@ static void attend_to_chunk(const struct sl_module *module, struct sl_context *c
     shape.position = shape.key_rows = chunk; /* all queries see the whole chunk */
     attention->forward(&shape, sl_mla_at(module, context, QUERIES),
                        mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL, keys, keys + mla->columns,
-                       mla->rope ? sl_at(context, &mla->rotated_keys) : NULL, others, logsum);
+                       mla->rope ? sl_at(context, &mla->rotated_keys) : NULL, sl_out_f32(others), logsum);
     attention->merge(&shape, others, logsum, sl_mla_at(module, context, OUTPUT), sl_mla_at(module, context, LOGSUM));
 }
 
@@ -200,7 +200,7 @@ static int attend_to_chunks(const struct sl_module *module, struct sl_context *c
     const struct mla *mla = sl_mla_of(module);
     const size_t chunk = (size_t)sl_mla_chunk(context->sequence), bytes = mla->columns * sizeof(float);
     float *kernel = sl_at(context, &mla->kernel), *bias = sl_at(context, &mla->bias);
-    sl_mla_attend(module, context, (struct sl_settled){0});
+    sl_mla_attend(module, context, sl_out_f32(sl_mla_at(module, context, OUTPUT)));
     if (context->position == 0) return SL_OK;
     SL_TRY(sl_sharded_dense_columns(module->child[KV_UP], context, kernel));
     sl_device.copy(bias, bias_of(module, context, false), bytes);

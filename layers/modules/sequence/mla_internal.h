@@ -60,14 +60,10 @@ static inline const struct mla *sl_mla_of(const struct sl_module *module) { retu
 static inline float *sl_mla_at(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     return sl_kept_values(context, &sl_mla_of(module)->kept[tensor]);
 }
-static inline struct sl_settled sl_mla_settled(const struct sl_module *module, const struct sl_context *context,
-                                               enum tensor tensor) {
-    return sl_kept_settled(context, &sl_mla_of(module)->kept[tensor]);
-}
-/* Address for attention's floats of TENSOR; NULL: write only the form of sl_mla_settled. */
-static inline float *sl_mla_floats(const struct sl_module *module, const struct sl_context *context,
-                                   enum tensor tensor) {
-    return sl_kept_floats(context, &sl_mla_of(module)->kept[tensor]);
+/* TENSOR as a kernel must write it. */
+static inline struct sl_out sl_mla_out(const struct sl_module *module, const struct sl_context *context,
+                                       enum tensor tensor) {
+    return sl_kept_out(context, &sl_mla_of(module)->kept[tensor]);
 }
 /* Rounds and stores TENSOR after it is written. */
 static inline void sl_mla_keep(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
@@ -92,8 +88,8 @@ void sl_mla_cut(const struct sl_module *module, const struct sl_context *context
 int sl_mla_latent_gradient(const struct sl_module *module, struct sl_context *context);
 
 struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequence);
-/* Writes OUTPUT, in the form LEFT, and LOGSUM, from the call's own keys and values. */
-void sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_settled left);
+/* Writes O, which is OUTPUT in a form, and LOGSUM, from the call's own keys and values. */
+void sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_out o);
 
 /* Plans the caches, in the form requested by plan->caches. */
 int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan);

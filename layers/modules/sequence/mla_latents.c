@@ -101,25 +101,23 @@ int sl_mla_latent_gradient(const struct sl_module *module, struct sl_context *co
     const struct mla *mla = sl_mla_of(module);
     const size_t rows = (size_t)context->rows, half = mla->latent;
     float *latent = sl_mla_at(module, context, D_LATENT), *part = sl_mla_at(module, context, PART);
-    const struct sl_settled settled = sl_mla_settled(module, context, D_LATENT), none = {0};
+    const struct sl_out settled = sl_mla_out(module, context, D_LATENT);
+    uint16_t *stored = sl_out_halves(settled);
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     for (int i = KV_UP; i <= Q_UP; i++) {
         const size_t first = i == Q_UP ? half : 0;
         if (module->child[i]->x_stride > 0) {
-            SL_TRY(columns_gradient(module, context, i, settled.stored + first, part));
+            SL_TRY(columns_gradient(module, context, i, stored + first, part));
             continue;
         }
         SL_TRY(sl_mla_backward_input(module, context, i, NULL, part));
-        if (mla->kept[D_LATENT].unread)
-            kernels->round_block(rows, half, part, half, settled.stored + first, 2 * half);
-        else
-            kernels->copy_settled(rows, half, part, half, latent + first, 2 * half,
-                                  sl_settled_from(mla->rope ? none : settled, first));
+        kernels->copy_settled(rows, half, part, half, sl_out_from(mla->rope ? sl_out_f32(latent) : settled, first),
+                              2 * half);
     }
     for (int i = K_ROPE; i < module->children; i++) {
         SL_TRY(sl_mla_backward_input(module, context, i, NULL, part));
         if (i == module->children - 1 && settled.rounds)
-            context->kernels->add_settled(rows * 2 * half, part, latent, settled.stored);
+            context->kernels->add_settled(rows * 2 * half, part, latent, stored);
         else
             context->kernels->add(rows * 2 * half, part, latent);
     }

@@ -42,8 +42,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     SL_TRY(sl_check_positions(module, context, own(module)->rows));
     if (context->batch.places) {
         context->kernels->sequence->lookup((size_t)context->rows, (size_t)module->out, context->batch.places, 0,
-                                           own(module)->rows, table, false, (size_t)module->out, y,
-                                           (struct sl_settled){0});
+                                           own(module)->rows, sl_rows_f32(table), (size_t)module->out, sl_out_f32(y));
         context->kernels->add((size_t)context->rows * (size_t)module->out, x, y);
         return SL_OK;
     }

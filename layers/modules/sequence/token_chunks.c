@@ -127,9 +127,9 @@ void sl_token_chunks_release(struct sl_token_chunks *chunks) {
 
 /* ---- walking ---- */
 
-const void *sl_token_chunks_kernel(const struct sl_module *module, const struct sl_token_chunks *chunks,
-                                   const struct sl_context *context) {
-    return sl_products_kernel(&chunks->products[0], module, context);
+struct sl_rows sl_token_chunks_rows(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                                    const struct sl_context *context) {
+    return sl_rows_of(chunks->products[0].kernel, sl_products_kernel(&chunks->products[0], module, context));
 }
 
 /* Number of padding classes among COUNT classes from number FIRST on. */
@@ -144,7 +144,6 @@ static struct chunk chunk_of(const struct sl_module *module, const struct sl_tok
                              const struct sl_context *context, int32_t first, size_t number) {
     const size_t begin = number * chunks->chunk, left = chunks->classes - begin;
     const size_t slice = (size_t)(first - sl_token_first(module, context));
-    const size_t before = (slice + begin) * chunks->columns * sl_dtype_size(chunks->products[0].kernel);
     const size_t classes = left < chunks->chunk ? left : chunks->chunk;
     const struct sl_blocks *blocks = sl_blocks_value(module, context, 0);
     if (blocks)
@@ -152,11 +151,12 @@ static struct chunk chunk_of(const struct sl_module *module, const struct sl_tok
                               .begin = begin,
                               .classes = classes,
                               .blocks = sl_blocks_rows(blocks, slice + begin, classes)};
-    return (struct chunk){.products = &chunks->products[number + 1 == chunks->chunks],
-                          .begin = begin,
-                          .classes = classes,
-                          .padding = padding_of(sl_token_table_of(module), (size_t)first + begin, classes),
-                          .kernel = (const char *)sl_token_chunks_kernel(module, chunks, context) + before};
+    return (struct chunk){
+        .products = &chunks->products[number + 1 == chunks->chunks],
+        .begin = begin,
+        .classes = classes,
+        .padding = padding_of(sl_token_table_of(module), (size_t)first + begin, classes),
+        .kernel = sl_rows_from(sl_token_chunks_rows(module, chunks, context), (slice + begin) * chunks->columns).at};
 }
 
 /* Address of the logits of chunk NUMBER: from forward to W, or during its computation. */
@@ -220,7 +220,7 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
         SL_TRY(multiply(context, &c, chunks->columns, count, operand, dx != NULL, logits));
         leave_padding_out(chunks, context, &c, s->rows, logits);
         kernels->softmax_chunk(s->rows, c.classes, s->first + (int32_t)c.begin, logits, s->labels, begins, s->maxima,
-                               s->argmaxima, s->sums, s->targets, scales, p, rounded);
+                               s->argmaxima, s->sums, s->targets, scales, sl_out_of(p, false, rounded));
         if (!dx) continue;
         if (!begins) kernels->scale_rows(s->rows, chunks->columns, scales, dx);
         SL_TRY(add_gradient(context, &c, count, rounded ? (const void *)rounded : p, !begins, dx));
@@ -270,9 +270,9 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
         SL_TRY(take_logits(module, chunks, context, &c, i, b, &logits));
         leave_padding_out(chunks, context, &c, s->rows, logits);
         uint16_t *rounded = sl_products_room(c.products, context, &c.products->dy);
-        context->kernels->sequence->softmax_dlogits(s->rows, c.classes, s->first + (int32_t)c.begin, s->labels,
-                                                    s->maxima, s->sums, context->weight, logits,
-                                                    rounded && chunks->stores_alone ? NULL : logits, rounded);
+        context->kernels->sequence->softmax_dlogits(
+            s->rows, c.classes, s->first + (int32_t)c.begin, s->labels, s->maxima, s->sums, context->weight, logits,
+            sl_out_of(rounded && chunks->stores_alone ? NULL : logits, false, rounded));
         const void *a = rounded ? (const void *)rounded : logits;
         SL_TRY(multiply_gradient(context, chunks, &c, s->rows, a, b, accumulate, dtable));
     }

@@ -56,11 +56,8 @@ int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, c
 void sl_token_chunks_release(struct sl_token_chunks *chunks);
 
 /* Rows of MODULE's table in their stored type. */
-const void *sl_token_chunks_kernel(const struct sl_module *module, const struct sl_token_chunks *chunks,
-                                   const struct sl_context *context);
-static inline bool sl_token_chunks_round(const struct sl_token_chunks *chunks) {
-    return chunks->products[0].kernel == SL_BF16;
-}
+struct sl_rows sl_token_chunks_rows(const struct sl_module *module, const struct sl_token_chunks *chunks,
+                                    const struct sl_context *context);
 
 /* Adds a slice of the coordinate's classes to S, and to DX [rows, columns] without the labels; if DX is NULL, only to
  * S. X [rows, columns] is bf16 if HALF; the products must then read bf16. */

@@ -81,19 +81,18 @@ static void look_up_blocks(const struct sl_module *module, const struct sl_conte
 
 /* Y [rows, columns]: columns from FIRST on of the tokens' rows of the table. */
 static void look_up(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
-                    size_t first, const int32_t *tokens, float *y, struct sl_settled left) {
+                    size_t first, const int32_t *tokens, struct sl_out y) {
     const struct sl_token_table *table = sl_token_table_of(module);
     const struct sl_blocks *blocks = sl_blocks_value(module, context, 0);
     if (blocks) {
-        look_up_blocks(module, context, blocks, rows, columns, first, tokens, y);
+        look_up_blocks(module, context, blocks, rows, columns, first, tokens, sl_out_floats(y));
         return;
     }
-    const bool half = context->parameters->working_bf16;
-    const void *from = half ? (const void *)(sl_rounded_value(module, context, 0) + first)
-                            : (const void *)(sl_value(module, context, 0) + first);
+    const struct sl_rows values = context->parameters->working_bf16 ? sl_rows_bf16(sl_rounded_value(module, context, 0))
+                                                                    : sl_rows_f32(sl_value(module, context, 0));
     context->kernels->sequence->lookup(rows, columns, tokens, sl_token_first(module, context),
-                                       (int32_t)sl_token_classes(table), from, half,
-                                       (size_t)table->vocabulary.dimension, y, left);
+                                       (int32_t)sl_token_classes(table), sl_rows_from(values, first),
+                                       (size_t)table->vocabulary.dimension, y);
 }
 
 /* Writes Y in the form requested by the parent, unless x is added to it, or it comes from blocks. */
@@ -102,7 +101,7 @@ static int undivided(const struct sl_module *module, struct sl_context *context,
     const bool whole = adds(module) || sl_blocks_value(module, context, 0);
     struct sl_result *result = whole ? NULL : context->result;
     look_up(module, context, (size_t)context->rows, own, own * sl_token_rank(module, context), context->batch.tokens,
-            result && result->unread ? NULL : y, sl_result_settled(result));
+            sl_result_out(result, y));
     if (result) result->done = true;
     return SL_OK;
 }
@@ -124,8 +123,7 @@ static int by_tokens(const struct sl_module *module, struct sl_context *context,
     const int32_t *own = context->batch.tokens + tokens * sl_token_rank(module, context);
     float *whole = whole_of(module, context);
     for (size_t s = 0; s < rows / sequence; s++)
-        look_up(module, context, tokens, columns, 0, own + s * sequence, whole + s * tokens * columns,
-                (struct sl_settled){0});
+        look_up(module, context, tokens, columns, 0, own + s * sequence, sl_out_f32(whole + s * tokens * columns));
     return sl_tokens_to_channels(module, context, rows, whole, y);
 }
 
@@ -148,7 +146,7 @@ static int by_classes(const struct sl_module *module, struct sl_context *context
     const struct sl_token_table *table = sl_token_table_of(module);
     const size_t rows = (size_t)context->rows, columns = (size_t)table->vocabulary.dimension;
     float *whole = whole_of(module, context);
-    look_up(module, context, rows, columns, 0, context->batch.tokens, whole, (struct sl_settled){0});
+    look_up(module, context, rows, columns, 0, context->batch.tokens, sl_out_f32(whole));
     return sl_token_scatter(module, context, rows, (size_t)module->out, whole, y);
 }
 

@@ -238,7 +238,7 @@ static void count_all(const struct sl_module *module, struct sl_context *context
 
 /* As kernels' softmax_gradient, for WHOLE [own rows, dimension] and a table in BLOCKS: reads only the labels' rows. */
 static void end_by_blocks(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
-                          const struct sl_blocks *blocks, float *whole, struct sl_settled left) {
+                          const struct sl_blocks *blocks, struct sl_out whole) {
     const struct token_head *head = own(module);
     const size_t columns = columns_of(module);
     float *rows = sl_at(context, &head->rows);
@@ -250,8 +250,8 @@ static void end_by_blocks(const struct sl_module *module, struct sl_context *con
         if (here) sl_quantized_read(blocks->type, sl_blocks_row(blocks, row), 0, columns, rows + r * columns);
     }
     context->kernels->sequence->softmax_gradient(s->rows, columns, labels, 0, (int32_t)s->rows, s->sums,
-                                                 sl_at(context, &head->scales), context->weight, rows, false, whole,
-                                                 left);
+                                                 sl_at(context, &head->scales), context->weight, sl_rows_f32(rows),
+                                                 whole);
 }
 
 /* Finishes WHOLE [slices, own rows, dimension], and sums slices. With one slice and one coordinate it is all of dx, and
@@ -261,16 +261,15 @@ static void end_slices(const struct sl_module *module, struct sl_context *contex
     struct sl_result *const result = has_whole(module) && slices_of(module) == 1 ? context->result : NULL;
     const struct token_head *head = own(module);
     const size_t columns = columns_of(module), size = s->rows * columns, classes = head->chunks.classes;
-    const size_t bytes = classes * columns * sl_dtype_size(head->chunks.products[0].kernel);
-    const char *table = sl_token_chunks_kernel(module, &head->chunks, context);
+    const struct sl_rows table = sl_token_chunks_rows(module, &head->chunks, context);
     const float *scales = sl_at(context, &head->scales);
     const struct sl_blocks *blocks = sl_blocks_value(module, context, 0); /* there is one slice */
-    if (blocks) end_by_blocks(module, context, s, blocks, whole, sl_result_settled(result));
+    if (blocks) end_by_blocks(module, context, s, blocks, sl_result_floats(result, whole));
     for (size_t i = 0; i < slices_of(module) && !blocks; i++)
         context->kernels->sequence->softmax_gradient(s->rows, columns, s->labels, s->first + (int32_t)(i * classes),
                                                      (int32_t)classes, s->sums, scales + i * s->rows, context->weight,
-                                                     table + i * bytes, sl_token_chunks_round(&head->chunks),
-                                                     whole + i * size, sl_result_settled(result));
+                                                     sl_rows_from(table, i * classes * columns),
+                                                     sl_result_floats(result, whole + i * size));
     if (result) result->done = true;
     sl_tree_blocks(context->kernels, (int)slices_of(module), size, whole);
 }

@@ -175,9 +175,10 @@ static void add_label_rows(const struct sl_module *module, struct sl_context *co
                            float *row) {
     const struct sl_token_chunks *chunks = &own(module)->chunks;
     const bool half = halves(module);
+    struct sl_rows table = sl_token_chunks_rows(module, chunks, context);
+    if (half) table.type = SL_F32;
     context->kernels->sequence->label_rows(s->rows, half ? chunks->columns / 2 : chunks->columns, s->labels, s->first,
-                                           (int32_t)chunks->classes, sl_token_chunks_kernel(module, chunks, context),
-                                           !half && sl_token_chunks_round(chunks), s->begins, row);
+                                           (int32_t)chunks->classes, table, s->begins, row);
 }
 
 static int share(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -249,8 +250,8 @@ static int loss(const struct sl_module *module, struct sl_context *context, cons
     kernels->fill(from.rows, 1.0f, ones);
     kernels->sequence->label_places(from.rows, s.labels, places);
     kernels->sequence->softmax_gradient(from.rows, (size_t)sl_token_table_of(module)->vocabulary.dimension, places, 0,
-                                        (int32_t)from.rows, from.sums, ones, context->weight, from.row, halves(module),
-                                        to.dx, (struct sl_settled){0});
+                                        (int32_t)from.rows, from.sums, ones, context->weight,
+                                        sl_rows_of(halves(module) ? SL_BF16 : SL_F32, from.row), sl_out_f32(to.dx));
     return SL_OK;
 }
 

@@ -93,20 +93,29 @@ static void release(struct example *e) {
 /* Columns of k, and of v. */
 static size_t half_of(const struct sl_attention *shape) { return sl_attention_key_heads(shape) * shape->width; }
 
-static void run_forward(const struct sl_kernels *kernels, struct example *e) {
+static void run_forward_to(const struct sl_kernels *kernels, struct example *e, struct sl_out o) {
     const size_t half = half_of(&e->shape);
     if (e->shape.keys == SL_BF16) {
-        kernels->attention->forward(&e->shape, e->q, e->q_rope, e->stored_kv, e->stored_kv + half, e->stored_rope, e->o,
+        kernels->attention->forward(&e->shape, e->q, e->q_rope, e->stored_kv, e->stored_kv + half, e->stored_rope, o,
                                     e->logsum);
         return;
     }
-    kernels->attention->forward(&e->shape, e->q, e->q_rope, e->kv, e->kv + half, e->rope, e->o, e->logsum);
+    kernels->attention->forward(&e->shape, e->q, e->q_rope, e->kv, e->kv + half, e->rope, o, e->logsum);
+}
+
+static void run_forward(const struct sl_kernels *kernels, struct example *e) {
+    run_forward_to(kernels, e, sl_out_f32(e->o));
+}
+
+/* DKV: [dk | dv]. */
+static void run_backward_to(const struct sl_kernels *kernels, struct example *e, struct sl_out dq, struct sl_out dkv) {
+    const size_t half = half_of(&e->shape);
+    kernels->attention->backward(&e->shape, e->q, e->q_rope, e->kv, e->kv + half, e->rope, e->o, e->logsum, e->d_o, dq,
+                                 e->dq_rope, dkv, sl_out_from(dkv, half), e->drope, e->scratch);
 }
 
 static void run_backward(const struct sl_kernels *kernels, struct example *e) {
-    const size_t half = half_of(&e->shape);
-    kernels->attention->backward(&e->shape, e->q, e->q_rope, e->kv, e->kv + half, e->rope, e->o, e->logsum, e->d_o,
-                                 e->dq, e->dq_rope, e->dkv, e->dkv + half, e->drope, e->scratch);
+    run_backward_to(kernels, e, sl_out_f32(e->dq), sl_out_f32(e->dkv));
 }
 
 #endif

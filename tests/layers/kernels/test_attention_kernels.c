@@ -165,8 +165,9 @@ static void check_bf16_inputs(const struct sl_kernels *kernels, struct example *
     float *dq = device_copy(e->dq, wide * sizeof *dq);
     float *dkv = device_copy(e->dkv, e->key_rows * shape.key_stride * sizeof *dkv);
     shape.stored = SL_BF16;
-    kernels->attention->backward(&shape, q + by, q_rope + by, kv, kv + half, rope + by, e->o, e->logsum, e->d_o, dq,
-                                 e->dq_rope, dkv, dkv + half, e->drope, e->scratch);
+    kernels->attention->backward(&shape, q + by, q_rope + by, kv, kv + half, rope + by, e->o, e->logsum, e->d_o,
+                                 sl_out_f32(dq), e->dq_rope, sl_out_f32(dkv), sl_out_f32(dkv + half), e->drope,
+                                 e->scratch);
     assert_memory_equal(dq, e->dq, wide * sizeof *dq);
     assert_memory_equal(dkv, e->dkv, e->key_rows * shape.key_stride * sizeof *dkv);
     void *const arrays[] = {q, q_rope, kv, rope, dq, dkv};
@@ -187,14 +188,13 @@ static void check_bf16_result(const struct sl_kernels *kernels, struct example *
     float *o = device_floats(wide), *logsum = device_floats(e->rows * shape.heads);
     uint16_t *want = device_array(wide, sizeof *want), *room = device_array(wide + 1, sizeof *room);
     for (size_t i = 0; i < wide; i++) want[i] = sl_bf16_of_float(e->o[i]);
-    for (int n = 0; n < (alone ? 4 : 1); n++) { /* at last bf16 alone, rounded or not */
-        uint16_t *stored = shape.o.stored = room + n % 2;
+    for (int n = 0; n < (alone ? 4 : 1); n++) { /* at last bf16 alone */
+        uint16_t *stored = room + n % 2;
         memset(stored, 0, wide * sizeof *stored);
         memset(o, 0, wide * sizeof *o);
         shape.stored_q = n ? SL_BF16 : SL_F32;
-        shape.o.rounds = n == 3;
         kernels->attention->forward(&shape, n ? (void *)(q + by) : e->q, n ? (void *)(q_rope + by) : e->q_rope, k, v,
-                                    k_rope, n < 2 ? o : NULL, logsum);
+                                    k_rope, sl_out_of(n < 2 ? o : NULL, false, stored), logsum);
         if (n < 2) assert_memory_equal(o, e->o, wide * sizeof *o);
         assert_memory_equal(stored, want, wide * sizeof *stored);
         assert_memory_equal(logsum, e->logsum, e->rows * shape.heads * sizeof *logsum);
@@ -228,12 +228,11 @@ static void check_bf16_gradients(const struct sl_kernels *kernels, struct exampl
     shape.stored = inputs ? SL_BF16 : SL_F32;
     shape.stored_o = of_o ? SL_BF16 : SL_F32;
     shape.stored_d_o = of_d_o ? SL_BF16 : SL_F32;
-    shape.dq = (struct sl_settled){inputs, dq};
-    shape.dk = (struct sl_settled){inputs, dkv};
-    shape.dv = (struct sl_settled){inputs, dkv + half};
+    const struct sl_out to = sl_out_of(inputs ? NULL : own_dkv, false, dkv);
     kernels->attention->backward(&shape, from[0], from[1], from[2], from[3], from[4], of_o ? (void *)o : e->o,
-                                 e->logsum, of_d_o ? (void *)(d_o + by) : own_d_o + by, inputs ? NULL : own_dq, dq_rope,
-                                 inputs ? NULL : own_dkv, inputs ? NULL : own_dkv + half, drope, e->scratch);
+                                 e->logsum, of_d_o ? (void *)(d_o + by) : own_d_o + by,
+                                 sl_out_of(inputs ? NULL : own_dq, false, dq), dq_rope, to, sl_out_from(to, half),
+                                 drope, e->scratch);
     assert_memory_equal(own_dq, e->dq, wide * bytes);
     assert_memory_equal(own_dkv, e->dkv, keys * bytes);
     for (size_t i = 0; i < wide; i++) assert_int_equal(dq[i], sl_bf16_of_float(e->dq[i]));
@@ -248,7 +247,7 @@ static void check_bf16_gradients(const struct sl_kernels *kernels, struct exampl
 /* Rounded results are E's, rounded; STORES: with a bf16 copy, in forward, and in backward, which then reads it as o. */
 static void check_rounded(const struct sl_kernels *kernels, struct example *e, bool stores) {
     const size_t wide = e->rows * e->shape.heads * e->shape.width, keys = e->key_rows * e->shape.key_stride;
-    const size_t counts[] = {wide, wide, keys}, half = half_of(&e->shape);
+    const size_t counts[] = {wide, wide, keys};
     run_forward(kernels, e);
     float *want[] = {device_copy(e->o, wide * sizeof(float)), e->dq, e->dkv};
     uint16_t *o = settle(e->o, wide);
@@ -258,14 +257,12 @@ static void check_rounded(const struct sl_kernels *kernels, struct example *e, b
                     random_device_floats(&(struct numbers){1}, keys, UNTOUCHED, UNTOUCHED)};
     uint16_t *stored[] = {device_array(wide, sizeof *o), device_array(wide, sizeof *o), device_array(keys, sizeof *o)};
     struct example own = *e;
-    struct sl_settled *const left[] = {&own.shape.o, &own.shape.dq, &own.shape.dk, &own.shape.dv};
-    for (int i = 0; i < 4; i++)
-        left[i]->rounds = true, left[i]->stored = stores ? stored[i < 3 ? i : 2] + (i == 3 ? half : 0) : NULL;
+    struct sl_out to[3];
+    for (int i = 0; i < 3; i++) to[i] = sl_out_of(got[i], true, stores ? stored[i] : NULL);
     own.shape.stored_o = stores ? SL_BF16 : SL_F32;
-    own.o = got[0], own.dq = got[1], own.dkv = got[2];
-    run_forward(kernels, &own);
+    run_forward_to(kernels, &own, to[0]);
     own.o = stores ? (float *)(void *)o : e->o;
-    run_backward(kernels, &own);
+    run_backward_to(kernels, &own, to[1], to[2]);
     for (size_t a = 0; a < 3; a++) {
         for (size_t i = 0; i < counts[a]; i++) {
             if (want[a][i] == UNTOUCHED) continue;

@@ -38,7 +38,7 @@ static struct arrays arrays_of(const struct sl_attention *shape) {
 
 static void attend(const struct sl_kernels *kernels, const struct sl_attention *shape, const struct arrays *a,
                    float *o) {
-    kernels->attention->forward(shape, a->q, a->q_rope, a->k, a->v, a->k_rope, o, a->logsum);
+    kernels->attention->forward(shape, a->q, a->q_rope, a->k, a->v, a->k_rope, sl_out_f32(o), a->logsum);
 }
 
 static void release(const struct arrays *a) {

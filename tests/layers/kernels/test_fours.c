@@ -44,12 +44,10 @@ static void silu_rounded(const struct sl_kernels *k, size_t n, const struct arra
     k->operands->silu(n, sl_rows_f32(a->x), sl_out_bf16(a->halves), sl_rows_f32(a->z));
 }
 static void silu_kept(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->operands->silu(n, sl_rows_f32(a->x), sl_out_settled(a->y, (struct sl_settled){true, NULL}),
-                      sl_rows_bf16(a->halves));
+    k->operands->silu(n, sl_rows_f32(a->x), sl_out_of(a->y, true, NULL), sl_rows_bf16(a->halves));
 }
 static void multiply_kept(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->operands->multiply(n, sl_rows_f32(a->x), sl_rows_bf16(a->halves),
-                          sl_out_settled(a->y, (struct sl_settled){true, NULL}));
+    k->operands->multiply(n, sl_rows_f32(a->x), sl_rows_bf16(a->halves), sl_out_of(a->y, true, NULL));
 }
 static void multiply_halves(const struct sl_kernels *k, size_t n, const struct arrays *a) {
     k->operands->multiply(n, sl_rows_bf16(a->halves), sl_rows_bf16(a->halves), sl_out_f32(a->y));
@@ -58,10 +56,10 @@ static void copy(const struct sl_kernels *k, size_t n, const struct arrays *a) {
     k->sequence->copy_block(1, n, a->x, n, a->y, n);
 }
 static void copy_settled(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->sequence->copy_settled(1, n, a->x, n, a->y, n, (struct sl_settled){true, NULL});
+    k->sequence->copy_settled(1, n, a->x, n, sl_out_of(a->y, true, NULL), n);
 }
 static void copy_stored(const struct sl_kernels *k, size_t n, const struct arrays *a) {
-    k->sequence->copy_settled(1, n, a->x, n, a->y, n, (struct sl_settled){true, a->halves});
+    k->sequence->copy_settled(1, n, a->x, n, sl_out_of(a->y, true, a->halves), n);
 }
 static void round_block(const struct sl_kernels *k, size_t n, const struct arrays *a) {
     k->sequence->round_block(1, n, a->x, n, a->halves, n);

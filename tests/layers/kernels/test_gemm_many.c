@@ -74,10 +74,9 @@ static void rows_have_the_bits_that_they_have_alone(void **state) {
 /* SETTLES: rounds results, with a bf16 copy; otherwise adds them to C. */
 static void multiply(const struct sl_gemm *gemm, int count, const void *a, const void *b, const float *bias,
                      bool settles, float *c, uint16_t *stored, struct sl_crew *crew) {
-    const struct sl_settled settled = {.rounds = true, .stored = stored};
     const bool accumulate = gemm->epilogue == SL_EPILOGUE_NONE && !settles;
     struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, count, a, b, bias, accumulate, c);
-    if (settles) arrays.c = sl_out_settled(c, settled);
+    if (settles) arrays.c = sl_out_of(c, true, stored);
     assert_int_equal(sl_gemm_execute(gemm, arrays, crew), SL_OK);
 }
 
@@ -149,7 +148,7 @@ static void check_settled(struct numbers *numbers, const char *level, const stru
     struct sl_gemm_arrays arrays = sl_gemm_floats(&gemm, s->count, a, b, bias, false, want);
     assert_int_equal(sl_gemm_execute(&gemm, arrays, NULL), SL_OK);
     for (size_t i = 0; i < rows * n; i++) sl_settle(want, stores ? want_stored : NULL, i);
-    arrays.c = sl_out_settled(got, (struct sl_settled){.rounds = true, .stored = stores ? stored : NULL});
+    arrays.c = sl_out_of(got, true, stores ? stored : NULL);
     assert_int_equal(sl_gemm_execute(&gemm, arrays, NULL), SL_OK);
     if (memcmp(got, want, rows * n * sizeof *got) || memcmp(stored, want_stored, (rows * n + 1) * sizeof *stored))
         fail_msg("level %s: %d x m %d, n %d, k %d, %s, transposed %d, bias %d, stored %d: other bits", level, s->count,

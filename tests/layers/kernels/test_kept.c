@@ -37,12 +37,8 @@ static void free_left(const struct left *left) {
 }
 
 static float *floats_of(const struct left *left, int i) { return all[i].floats ? left->floats : NULL; }
-static struct sl_settled settled_of(const struct left *left, int i) {
-    return (struct sl_settled){all[i].rounds, all[i].stores ? left->stored : NULL};
-}
-
 static struct sl_out out_of(const struct left *left, int i) {
-    return sl_out_settled(floats_of(left, i), settled_of(left, i));
+    return sl_out_of(floats_of(left, i), all[i].rounds, all[i].stores ? left->stored : NULL);
 }
 
 /* Expects LEFT to be WANT in the form all[I], and nothing else to be written. */

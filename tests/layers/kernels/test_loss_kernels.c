@@ -51,7 +51,7 @@ static void take_stored(const struct sl_sequence_kernels *kernels, size_t rows, 
     float *copy[5];
     for (int i = 0; i < 5; i++) copy[i] = device_copy(own[i], rows * sizeof **copy);
     kernels->softmax_chunk(rows, part->cols, (int32_t)part->first, part->logits, labels, part == owner, copy[0],
-                           copy[1], copy[2], copy[3], copy[4], NULL, alone);
+                           copy[1], copy[2], copy[3], copy[4], sl_out_bf16(alone));
     assert_memory_equal(alone, stored, rows * part->cols * sizeof *alone);
     for (int i = 0; i < 5; i++) assert_memory_equal(copy[i], numbers[i], rows * sizeof **copy);
     for (int i = 0; i < 5; i++) release_array(copy[i]);
@@ -77,12 +77,12 @@ static void take_chunk(const struct sl_sequence_kernels *kernels, size_t rows, c
     for (int i = 0; i < 5; i++) numbers[i] = device_copy(own[i], rows * sizeof **numbers);
     uint16_t *stored = device_array(rows * part->cols, sizeof *stored);
     kernels->softmax_chunk(rows, part->cols, (int32_t)part->first, logits, labels, begins, numbers[0], numbers[1],
-                           numbers[2], numbers[3], numbers[4], logits, stored);
+                           numbers[2], numbers[3], numbers[4], sl_out_of(logits, false, stored));
     expect_stored(rows * part->cols, logits, stored);
     take_stored(kernels, rows, part, owner, labels, numbers, stored);
     release_array(stored);
     kernels->softmax_chunk(rows, part->cols, (int32_t)part->first, part->logits, labels, begins, owner->maxima,
-                           owner->argmaxima, owner->sums, owner->targets, owner->scales, part->p, NULL);
+                           owner->argmaxima, owner->sums, owner->targets, owner->scales, sl_out_f32(part->p));
     assert_memory_equal(logits, part->p, rows * part->cols * sizeof *logits);
     for (int i = 0; i < 5; i++) assert_memory_equal(numbers[i], own[i], rows * sizeof **numbers);
     for (int i = 0; i < 5; i++) release_array(numbers[i]);
@@ -124,11 +124,11 @@ static void run_loss(const struct sl_sequence_kernels *kernels, enum division di
         uint16_t *stored = device_array(rows * part[i].cols, sizeof *stored);
         uint16_t *alone = device_array(rows * part[i].cols, sizeof *alone);
         kernels->softmax_dlogits(rows, part[i].cols, (int32_t)part[i].first, labels, owner->maxima, owner->sums, weight,
-                                 again, NULL, alone);
+                                 again, sl_out_bf16(alone));
         kernels->softmax_dlogits(rows, part[i].cols, (int32_t)part[i].first, labels, owner->maxima, owner->sums, weight,
-                                 part[i].logits, part[i].logits, NULL);
+                                 part[i].logits, sl_out_f32(part[i].logits));
         kernels->softmax_dlogits(rows, part[i].cols, (int32_t)part[i].first, labels, owner->maxima, owner->sums, weight,
-                                 again, again, stored);
+                                 again, sl_out_of(again, false, stored));
         assert_memory_equal(again, part[i].logits, rows * part[i].cols * sizeof *again);
         assert_memory_equal(alone, stored, rows * part[i].cols * sizeof *alone);
         expect_stored(rows * part[i].cols, again, stored);
@@ -353,7 +353,7 @@ static void gradients_take_the_labels_rows_off(void **state) {
             for (int half = 0; half < 2; half++) {
                 float *dx = random_device_floats(&numbers, n, -3, 3), *before = device_copy(dx, n * sizeof *dx);
                 kernels->softmax_gradient(ROWS, cols, labels, FIRST_CLASS, OWN_CLASSES, sums, scales, weight,
-                                          half ? (const void *)rounded : table, half, dx, (struct sl_settled){0});
+                                          half ? sl_rows_bf16(rounded) : sl_rows_f32(table), sl_out_f32(dx));
                 for (size_t i = 0; i < n; i++) {
                     const size_t r = i / cols, at = (size_t)(labels[r] - FIRST_CLASS) * cols + i % cols;
                     const bool here = labels[r] >= FIRST_CLASS && labels[r] < FIRST_CLASS + OWN_CLASSES;
@@ -385,8 +385,8 @@ static void expect_rows_of_labels(const struct sl_sequence_kernels *kernels, siz
     for (int way = 0; way < 4; way++) {
         const bool half = way & 1, begins = way & 2;
         float *y = random_device_floats(&numbers, n, -3, 3), *before = device_copy(y, n * sizeof *y);
-        kernels->label_rows(LABELLED, cols, labels, FIRST_CLASS, OWN_CLASSES, half ? (const void *)rounded : table,
-                            half, begins, y);
+        kernels->label_rows(LABELLED, cols, labels, FIRST_CLASS, OWN_CLASSES,
+                            half ? sl_rows_bf16(rounded) : sl_rows_f32(table), begins, y);
         for (size_t i = 0; i < n; i++) {
             const int32_t place = labels[i / cols] - FIRST_CLASS;
             const bool here = place >= 0 && place < OWN_CLASSES;

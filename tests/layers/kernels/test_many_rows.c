@@ -142,10 +142,8 @@ static void bf16_gives_the_bits_of_its_floats(void **state) {
                     many->multiply_gradient(p.m, p.n, p.k, p.a, p.b, adds, p.c);
                     widening->multiply_gradient(p.m, p.n, p.k, a, b, adds, c);
                 } else {
-                    many->multiply(p.m, p.n, p.k, p.a, p.b, p.bias, false,
-                                   sl_out_settled(p.c, (struct sl_settled){true, NULL}));
-                    widening->multiply(p.m, p.n, p.k, p.a, b, p.bias, false,
-                                       sl_out_settled(c, (struct sl_settled){true, NULL}));
+                    many->multiply(p.m, p.n, p.k, p.a, p.b, p.bias, false, sl_out_of(p.c, true, NULL));
+                    widening->multiply(p.m, p.n, p.k, p.a, b, p.bias, false, sl_out_of(c, true, NULL));
                 }
                 assert_memory_equal(c, p.c, bytes);
             }

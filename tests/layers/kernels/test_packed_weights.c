@@ -123,11 +123,11 @@ static void check_plan(struct operands *o, int m, enum sl_dtype dtype, enum sl_d
     for (int settles = 0; settles < 2; settles++) {
         struct sl_gemm_arrays arrays = sl_gemm_floats(&few, 1, a, b, o->bias, false, o->want);
         arrays.b.type = weights;
-        if (settles) arrays.c = sl_out_settled(o->want, (struct sl_settled){true, o->want_stored});
+        if (settles) arrays.c = sl_out_of(o->want, true, o->want_stored);
         assert_int_equal(sl_gemm_execute(&few, arrays, crew), SL_OK);
         arrays.packed = true;
         arrays.b.at = o->packed;
-        arrays.c = sl_out_settled(o->c, (struct sl_settled){settles, settles ? o->stored : NULL});
+        arrays.c = sl_out_of(o->c, settles, settles ? o->stored : NULL);
         assert_int_equal(sl_gemm_execute(&few, arrays, crew), SL_OK);
         expect_bits(o, (size_t)m, weights == dtype ? "a plan" : "a plan that widens", sl_crew_threads(crew));
         if (settles) assert_memory_equal(o->stored, o->want_stored, (size_t)m * o->n * sizeof *o->stored);

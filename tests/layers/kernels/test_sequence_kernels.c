@@ -26,9 +26,9 @@ static void blocks_are_copied(void **state) {
                 assert_int_equal(rounded[i], outside ? nine : sl_bf16_of_float(y[i]));
             }
             for (int i = 0; i < 3; i++) { /* as it is, rounded, and stored, too */
-                const struct sl_settled left = {i > 0, i > 1 ? rounded : NULL};
+                const struct sl_out to = sl_out_of(y, i > 0, i > 1 ? rounded : NULL);
                 for (size_t e = 0; e < rows * y_stride; e++) rounded[e] = nine;
-                kernels->copy_settled(rows, cols, x + 2, x_stride, y + 5, y_stride, sl_settled_from(left, 5));
+                kernels->copy_settled(rows, cols, x + 2, x_stride, sl_out_from(to, 5), y_stride);
                 for (size_t e = 0; e < rows * y_stride; e++) {
                     const size_t r = e / y_stride, c = e % y_stride;
                     const bool outside = c < 5 || c >= 5 + cols;
@@ -52,7 +52,7 @@ static void biases_are_added(void **state) {
             const size_t rows = shapes[s][0], cols = shapes[s][1], stride = cols + 4, n = rows * stride;
             float *bias = random_device_floats(&numbers, cols, -2, 2), *y = random_device_floats(&numbers, n, -2, 2),
                   *before = device_copy(y, n * sizeof *y);
-            kernels->add_bias(rows, cols, bias, y + 1, stride, (struct sl_settled){0});
+            kernels->add_bias(rows, cols, bias, sl_out_f32(y + 1), stride);
             for (size_t i = 0; i < n; i++) {
                 const size_t c = i % stride;
                 assert_true(y[i] == (c < 1 || c > cols ? before[i] : before[i] + bias[c - 1]));
@@ -274,9 +274,9 @@ static void rms_norm_rounds_what_is_stored(void **state) {
             for (int form = 1; form < 4; form++) {
                 memset(y, 0, n * sizeof *y);
                 memset(stored, 0, n * sizeof *stored);
-                passes->norms->rms_norm_forward(
-                    rows, cols, cols, sl_rows_f32(p.x), p.sums, p.gamma, p.beta, (float)EPSILON, p.rstd,
-                    sl_out_settled(form & 1 ? y : NULL, (struct sl_settled){true, form & 2 ? stored : NULL}));
+                passes->norms->rms_norm_forward(rows, cols, cols, sl_rows_f32(p.x), p.sums, p.gamma, p.beta,
+                                                (float)EPSILON, p.rstd,
+                                                sl_out_of(form & 1 ? y : NULL, true, form & 2 ? stored : NULL));
                 if (form & 1) assert_memory_equal(y, p.y, n * sizeof *y);
                 if (form & 2) assert_memory_equal(stored, want, n * sizeof *stored);
             }
@@ -289,8 +289,7 @@ static void rms_norm_rounds_what_is_stored(void **state) {
             norm_input(level, rows, cols, cols, dy, sl_rows_bf16(x), &p, p.y, sl_out_f32(dx));
             for (size_t i = 0; i < n; i++)
                 expect_close(at_level(level, "with summands"), i, dx[i], (double)p.dx[i] + p.y[i], 1e-6, 1e-6);
-            norm_input(level, rows, cols, cols, dy, sl_rows_bf16(x), &p, p.y,
-                       sl_out_settled(p.dx, (struct sl_settled){true, want}));
+            norm_input(level, rows, cols, cols, dy, sl_rows_bf16(x), &p, p.y, sl_out_of(p.dx, true, want));
             passes->settle_bf16(n, dx, stored);
             assert_memory_equal(dx, p.dx, n * sizeof *dx);
             assert_memory_equal(stored, want, n * sizeof *stored);
@@ -362,8 +361,7 @@ static void gelu_rounds_what_is_stored(void **state) {
             for (int floats = 0; floats < 2; floats++) {
                 memset(x_kept, 0, n * sizeof *kept);
                 memset(y_kept, 0, n * sizeof *kept);
-                kernels->gelu_forward(n, sl_rows_f32(x), x_kept,
-                                      sl_out_settled(floats ? y : NULL, (struct sl_settled){true, y_kept}));
+                kernels->gelu_forward(n, sl_rows_f32(x), x_kept, sl_out_of(floats ? y : NULL, true, y_kept));
                 assert_memory_equal(x_kept, kept, n * sizeof *kept);
                 assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
             }
@@ -381,10 +379,8 @@ static void gelu_rounds_what_is_stored(void **state) {
             kernels->gelu_backward(n, sl_rows_bf16(x_kept), sl_rows_bf16(y_kept), sl_out_bf16(y_kept));
             assert_memory_equal(y_kept, want_kept, n * sizeof *kept);
             memset(y_kept, 0, n * sizeof *kept);
-            kernels->gelu_backward(n, sl_rows_bf16(x_kept), sl_rows_f32(dy),
-                                   sl_out_settled(dx, (struct sl_settled){true, y_kept}));
-            kernels->gelu_backward(n, sl_rows_bf16(x_kept), sl_rows_f32(dy),
-                                   sl_out_settled(dy, (struct sl_settled){true, x_kept}));
+            kernels->gelu_backward(n, sl_rows_bf16(x_kept), sl_rows_f32(dy), sl_out_of(dx, true, y_kept));
+            kernels->gelu_backward(n, sl_rows_bf16(x_kept), sl_rows_f32(dy), sl_out_of(dy, true, x_kept));
             assert_memory_equal(dx, want, n * sizeof *dx);
             assert_memory_equal(dy, want, n * sizeof *dx);
             assert_memory_equal(x_kept, want_kept, n * sizeof *kept);
@@ -445,22 +441,20 @@ static void pairs_are_rotated_and_rotated_back(void **state) {
                 float *x = random_device_floats(&numbers, rows * cols, -2, 2), *y = device_floats(rows * cols);
                 int32_t *places = (int32_t *)device_floats(rows);
                 for (size_t r = 0; r < rows; r++) places[r] = (int32_t)(3 * r % sequence);
-                kernels->rope(rows, cols, sequence, position, places, cosine, sine, false, x, y,
-                              (struct sl_settled){0});
+                kernels->rope(rows, cols, sequence, position, places, cosine, sine, false, x, sl_out_f32(y));
                 for (size_t r = 0; r < rows; r++) {
                     const size_t at = (position + (size_t)places[r]) * pairs;
                     expect_rotation(level, cols, 1, cosine + at, sine + at, x + r * cols, y + r * cols);
                 }
                 release_array(places);
                 for (int back = 0; back < 2; back++) {
-                    kernels->rope(rows, cols, sequence, position, NULL, cosine, sine, back, x, y,
-                                  (struct sl_settled){0});
+                    kernels->rope(rows, cols, sequence, position, NULL, cosine, sine, back, x, sl_out_f32(y));
                     for (size_t r = 0; r < rows; r++) {
                         const size_t at = (position + r % sequence) * pairs;
                         expect_rotation(level, cols, back ? -1 : 1, cosine + at, sine + at, x + r * cols, y + r * cols);
                     }
                 }
-                kernels->rope(rows, cols, sequence, position, NULL, cosine, sine, false, y, y, (struct sl_settled){0});
+                kernels->rope(rows, cols, sequence, position, NULL, cosine, sine, false, y, sl_out_f32(y));
                 for (size_t i = 0; i < rows * cols; i++)
                     expect_close(at_level(level, "rope"), i, y[i], x[i], 1e-6, 1e-6);
                 release_array(x);
@@ -489,8 +483,8 @@ static void heads_are_rotated(void **state) {
             int32_t *places = device_array(HEAD_ROWS, sizeof *places);
             for (int32_t r = 0; r < HEAD_ROWS; r++) places[r] = 3 * r % SEQUENCE;
             sl_kernels_available(level)->published->rotate_heads(HEAD_ROWS, HEADS, width, SEQUENCE, position,
-                                                                 placed ? places : NULL, halves, cosine, sine, back, x,
-                                                                 (struct sl_settled){0});
+                                                                 placed ? places : NULL, halves, cosine, sine, back,
+                                                                 sl_out_f32(x));
             for (size_t i = 0; i < HEAD_ROWS * HEADS * pairs; i++) {
                 const size_t head = i / pairs, row = head / HEADS, pair = i % pairs;
                 const size_t place = placed ? (size_t)places[row] : row % SEQUENCE;
@@ -518,8 +512,8 @@ static void places_may_be_far(void **state) {
               *sine = random_device_floats(&numbers, PLACES, -1, 1);
         float *before = random_device_floats(&numbers, 4, -2, 2), *x = device_copy(before, 4 * sizeof *before);
         int32_t *places = device_copy(given, sizeof given);
-        sl_kernels_available(level)->published->rotate_heads(2, 1, 2, 2, 0, places, true, cosine, sine, false, x,
-                                                             (struct sl_settled){0});
+        sl_kernels_available(level)->published->rotate_heads(2, 1, 2, 2, 0, places, true, cosine, sine, false,
+                                                             sl_out_f32(x));
         for (size_t r = 0; r < 2; r++) {
             const double c = cosine[given[r]], s = sine[given[r]];
             expect_close("first", r, x[2 * r], before[2 * r] * c - before[2 * r + 1] * s, 1e-6, 3e-7);
@@ -555,9 +549,9 @@ static void tokens_are_looked_up(void **state) {
             uint16_t *rounded = device_array(COUNT * stride, sizeof *rounded);
             for (size_t i = 0; i < COUNT * stride; i++) rounded[i] = sl_bf16_of_float(table[i]);
             for (int half = 0; half < 2; half++) {
-                const void *from = half ? (const void *)(rounded + BEFORE) : table + BEFORE;
+                const struct sl_rows from = half ? sl_rows_bf16(rounded + BEFORE) : sl_rows_f32(table + BEFORE);
                 for (size_t i = 0; i < TOKENS * cols; i++) y[i] = 9;
-                kernels->lookup(TOKENS, cols, tokens, FIRST, COUNT, from, half, stride, y, (struct sl_settled){0});
+                kernels->lookup(TOKENS, cols, tokens, FIRST, COUNT, from, stride, sl_out_f32(y));
                 for (size_t i = 0; i < TOKENS * cols; i++) {
                     const bool here = is_here(tokens[i / cols]);
                     const size_t at = here ? (size_t)(tokens[i / cols] - FIRST) * stride + BEFORE + i % cols : 0;
@@ -601,7 +595,6 @@ static void gradients_are_added_to_their_tokens_rows_in_order(void **state) {
 static void gates_are_swish(void **state) {
     (void)state;
     static const size_t lengths[] = {1, 33, 1000, 410000};
-    const struct sl_settled none = {0};
     FOR_EACH_LEVEL(kernels) {
         const struct sl_published_kernels *published = sl_kernels_available(level)->published;
         struct numbers numbers = {10};
@@ -611,8 +604,8 @@ static void gates_are_swish(void **state) {
             float *dy = random_device_floats(&numbers, n, -2, 2), *y = device_floats(n);
             float *dgate = device_floats(n), *dx = device_floats(n);
             for (size_t i = 0; i < n; i += 2) gate[i] /= 25; /* near zero, where the gate is curved */
-            published->gate_forward(n, gate, x, y, none, none, none);
-            published->gate_backward(n, gate, x, false, dy, dgate, dx, none, none);
+            published->gate_forward(n, sl_out_f32(gate), sl_out_f32(x), sl_out_f32(y));
+            published->gate_backward(n, sl_rows_f32(gate), sl_rows_f32(x), dy, sl_out_f32(dgate), sl_out_f32(dx));
             for (size_t i = 0; i < n; i++) {
                 const double g = gate[i], s = 1 / (1 + exp(-g));
                 expect_close("y", i, y[i], g * s * x[i], 1e-5, 1e-30);

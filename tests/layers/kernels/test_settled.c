@@ -59,10 +59,8 @@ static void release(struct example *e) {
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
 }
 
-static void run_forward(const struct sl_kernels *kernels, const struct example *e, struct sl_settled o) {
-    struct sl_attention shape = e->shape;
-    shape.o = o;
-    kernels->attention->forward(&shape, e->q, e->q_rope, e->kv, e->kv + e->keys, e->rope, e->o, e->logsum);
+static void run_forward(const struct sl_kernels *kernels, const struct example *e, struct sl_out o) {
+    kernels->attention->forward(&e->shape, e->q, e->q_rope, e->kv, e->kv + e->keys, e->rope, o, e->logsum);
 }
 
 /* Rounds the arrays to bf16 and saves the bf16 copies, which backward reads. */
@@ -80,13 +78,17 @@ static void run_stored_backward(const struct sl_kernels *kernels, const struct e
     struct sl_attention shape = e->shape;
     shape.stored = SL_BF16;
     kernels->attention->backward(&shape, stored[0], stored[1], stored[2], stored[2] + e->keys, stored[3], e->o,
-                                 e->logsum, e->d_o, e->dq, e->dq_rope, e->dkv, e->dkv + e->keys, e->drope, e->scratch);
+                                 e->logsum, e->d_o, sl_out_f32(e->dq), e->dq_rope, sl_out_f32(e->dkv),
+                                 sl_out_f32(e->dkv + e->keys), e->drope, e->scratch);
 }
 
-static void run_backward(const struct sl_kernels *kernels, const struct example *e, const struct sl_attention *shape,
-                         const void *o) {
-    kernels->attention->backward(shape, e->q, e->q_rope, e->kv, e->kv + e->keys, e->rope, o, e->logsum, e->d_o, e->dq,
-                                 e->dq_rope, e->dkv, e->dkv + e->keys, e->drope, e->scratch);
+/* DKV: [dk | dv]. */
+static void run_backward(const struct sl_kernels *kernels, const struct example *e, struct sl_rows o, struct sl_out dq,
+                         struct sl_out dkv) {
+    struct sl_attention shape = e->shape;
+    shape.stored_o = o.type;
+    kernels->attention->backward(&shape, e->q, e->q_rope, e->kv, e->kv + e->keys, e->rope, o.at, e->logsum, e->d_o, dq,
+                                 e->dq_rope, dkv, sl_out_from(dkv, e->keys), e->drope, e->scratch);
 }
 
 /* Backward with o as bf16 equals backward with the same values as floats. */
@@ -94,20 +96,16 @@ static void check_attention(const struct sl_kernels *kernels, struct numbers *nu
     struct example e = make(numbers, shape);
     const size_t wide = e.rows * e.cols, stride = e.shape.key_stride, keys = e.rows * stride;
     uint16_t *o_stored = halves(wide), *dq_stored = halves(wide), *dkv_stored = halves(keys);
-    run_forward(kernels, &e, (struct sl_settled){0});
+    run_forward(kernels, &e, sl_out_f32(e.o));
     float *o = copy_of(e.o, wide);
-    run_forward(kernels, &e, (struct sl_settled){true, NULL});
+    run_forward(kernels, &e, sl_out_of(e.o, true, NULL));
     expect_settled(e.rows, e.cols, e.cols, o, e.o, NULL);
-    run_forward(kernels, &e, (struct sl_settled){true, o_stored});
+    run_forward(kernels, &e, sl_out_of(e.o, true, o_stored));
     expect_settled(e.rows, e.cols, e.cols, o, e.o, o_stored);
-    run_backward(kernels, &e, &e.shape, e.o);
+    run_backward(kernels, &e, sl_rows_f32(e.o), sl_out_f32(e.dq), sl_out_f32(e.dkv));
     float *dq = copy_of(e.dq, wide), *dkv = copy_of(e.dkv, keys);
-    struct sl_attention settles = e.shape;
-    settles.stored_o = SL_BF16;
-    settles.dq = (struct sl_settled){true, dq_stored};
-    settles.dk = (struct sl_settled){true, dkv_stored};
-    settles.dv = (struct sl_settled){true, dkv_stored + e.keys};
-    run_backward(kernels, &e, &settles, o_stored);
+    run_backward(kernels, &e, sl_rows_bf16(o_stored), sl_out_of(e.dq, true, dq_stored),
+                 sl_out_of(e.dkv, true, dkv_stored));
     expect_settled(e.rows, e.cols, e.cols, dq, e.dq, dq_stored);
     expect_settled(e.rows, 2 * e.keys, stride, dkv, e.dkv, dkv_stored);
     for (size_t row = 1; row <= e.rows; row++) {
@@ -127,9 +125,9 @@ static void check_beside(const struct sl_kernels *kernels, struct numbers *numbe
     struct example e = make(numbers, shape);
     const size_t wide = e.rows * e.cols;
     uint16_t *stored = halves(wide);
-    run_forward(kernels, &e, (struct sl_settled){0});
+    run_forward(kernels, &e, sl_out_f32(e.o));
     float *o = copy_of(e.o, wide);
-    run_forward(kernels, &e, (struct sl_settled){false, stored});
+    run_forward(kernels, &e, sl_out_of(e.o, false, stored));
     assert_memory_equal(e.o, o, wide * sizeof *o);
     for (size_t i = 0; i < wide; i++) assert_int_equal(stored[i], sl_bf16_of_float(o[i]));
     release_array(stored);
@@ -143,8 +141,8 @@ static void check_stored(const struct sl_kernels *kernels, struct numbers *numbe
     const size_t wide = e.rows * e.cols, keys = e.rows * e.shape.key_stride, rope = e.rows * shape.rope;
     uint16_t *stored[4];
     store_inputs(&e, stored);
-    run_forward(kernels, &e, (struct sl_settled){0});
-    run_backward(kernels, &e, &e.shape, e.o);
+    run_forward(kernels, &e, sl_out_f32(e.o));
+    run_backward(kernels, &e, sl_rows_f32(e.o), sl_out_f32(e.dq), sl_out_f32(e.dkv));
     float *const arrays[] = {e.dq, e.dkv, e.dq_rope, e.drope};
     const size_t counts[] = {wide, keys, rope * shape.heads, rope};
     float *copies[4];
@@ -217,13 +215,12 @@ enum {
     WAYS
 }; /* rope; rotate_heads with pairs of neighbours, or of halves of a head */
 
-static void rotate(const struct sl_kernels *kernels, int way, size_t cols, const float *angles, float *x,
-                   struct sl_settled left) {
+static void rotate(const struct sl_kernels *kernels, int way, size_t cols, const float *angles, struct sl_out x) {
     const float *sine = angles + SEQUENCE * cols / 2;
     if (way != ROWS_AS_ONE)
-        kernels->published->rotate_heads(ROWS, 1, cols, SEQUENCE, 0, NULL, way == HALVES, angles, sine, false, x, left);
+        kernels->published->rotate_heads(ROWS, 1, cols, SEQUENCE, 0, NULL, way == HALVES, angles, sine, false, x);
     else
-        kernels->sequence->rope(ROWS, cols, SEQUENCE, 0, NULL, angles, sine, true, x, x, left);
+        kernels->sequence->rope(ROWS, cols, SEQUENCE, 0, NULL, angles, sine, true, sl_out_floats(x), x);
 }
 
 static void rotations_are_rounded(void **state) {
@@ -237,11 +234,10 @@ static void rotations_are_rounded(void **state) {
             const int way = (int)(i / 2 % WAYS);
             float *angles = random_device_floats(&numbers, SEQUENCE * cols, -1.0f, 1.0f);
             float *x = random_device_floats(&numbers, n, -2.0f, 2.0f), *plain = device_copy(x, n * sizeof *x);
-            uint16_t *stored = halves(n);
-            const struct sl_settled left = {true, i % 2 ? stored : NULL};
-            rotate(kernels, way, cols, angles, plain, (struct sl_settled){0});
-            rotate(kernels, way, cols, angles, x, left);
-            expect_settled(ROWS, cols, cols, plain, x, left.stored);
+            uint16_t *stored = halves(n), *copy = i % 2 ? stored : NULL;
+            rotate(kernels, way, cols, angles, sl_out_f32(plain));
+            rotate(kernels, way, cols, angles, sl_out_of(x, true, copy));
+            expect_settled(ROWS, cols, cols, plain, x, copy);
             release_array(plain);
             release_array(angles);
             release_array(x);
@@ -254,8 +250,7 @@ static void rotations_are_rounded(void **state) {
 
 /* Rows of floats or bf16, and the looked-up rows, some of which do not exist. */
 struct table {
-    const void *rows;
-    bool half;
+    struct sl_rows rows;
     size_t cols;
     int32_t *numbers; /* [ROWS] */
 };
@@ -265,13 +260,13 @@ static void check_lookup(const struct sl_kernels *kernels, const struct table *t
     float *y = device_floats(n), *rounded = device_floats(n);
     uint16_t *stored = halves(n), *alone = halves(n);
     for (int i = 0; i < 2; i++) {
-        const struct sl_settled plain = {0}, left = {true, i ? stored : NULL};
-        kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->half, t->cols, y, plain);
-        kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->half, t->cols, rounded, left);
-        expect_settled(ROWS, t->cols, t->cols, y, rounded, left.stored);
+        uint16_t *copy = i ? stored : NULL;
+        kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->cols, sl_out_f32(y));
+        kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->cols,
+                                  sl_out_of(rounded, true, copy));
+        expect_settled(ROWS, t->cols, t->cols, y, rounded, copy);
     }
-    kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->half, t->cols, NULL,
-                              (struct sl_settled){true, alone});
+    kernels->sequence->lookup(ROWS, t->cols, t->numbers, 1, CLASSES, t->rows, t->cols, sl_out_bf16(alone));
     assert_memory_equal(alone, stored, n * sizeof *alone);
     for (int i = 0; i < 4; i++) release_array((void *[]){y, rounded, stored, alone}[i]);
 }
@@ -282,12 +277,12 @@ static void check_softmax_gradient(const struct sl_kernels *kernels, struct numb
     float *dx = random_device_floats(numbers, n, -3, 3);
     uint16_t *stored = halves(n);
     for (int i = 0; i < 2; i++) {
-        const struct sl_settled left[] = {{0}, {true, i ? stored : NULL}};
+        uint16_t *copy = i ? stored : NULL;
         float *y[] = {device_copy(dx, n * sizeof *dx), device_copy(dx, n * sizeof *dx)};
         for (int l = 0; l < 2; l++)
             kernels->sequence->softmax_gradient(ROWS, t->cols, t->numbers, 1, CLASSES, sums, scales, 0.25f, t->rows,
-                                                t->half, y[l], left[l]);
-        expect_settled(ROWS, t->cols, t->cols, y[0], y[1], left[1].stored);
+                                                l ? sl_out_of(y[l], true, copy) : sl_out_f32(y[l]));
+        expect_settled(ROWS, t->cols, t->cols, y[0], y[1], copy);
         for (int l = 0; l < 2; l++) release_array(y[l]);
     }
     for (int i = 0; i < 4; i++) release_array((void *[]){sums, scales, dx, stored}[i]);
@@ -306,7 +301,7 @@ static void rows_of_tables_are_rounded(void **state) {
             float *table = random_device_floats(&numbers, n, -2, 2);
             uint16_t *rounded = device_array(n, sizeof *rounded);
             for (size_t e = 0; e < n; e++) rounded[e] = sl_bf16_of_float(table[e]);
-            const struct table taken = {i % 2 ? (const void *)rounded : table, i % 2, cols, rows};
+            const struct table taken = {i % 2 ? sl_rows_bf16(rounded) : sl_rows_f32(table), cols, rows};
             check_lookup(kernels, &taken);
             check_softmax_gradient(kernels, &numbers, &taken);
             release_array(table);
@@ -339,27 +334,26 @@ static void gate_results_are_rounded(void **state) {
             float *gate = random_device_floats(&numbers, n, -9.0f, 9.0f);
             float *x = random_device_floats(&numbers, n, -2.0f, 2.0f);
             float *plain = device_floats(n), *y = device_floats(n);
-            uint16_t *stored = halves(n);
-            const struct sl_settled left = {true, i % 2 ? stored : NULL};
-            const struct sl_settled none = {0};
-            kernels->published->gate_forward(n, gate, x, plain, none, none, none);
-            kernels->published->gate_forward(n, gate, x, y, none, none, left);
-            expect_settled(1, n, n, plain, y, left.stored);
-            if (left.stored) {
+            uint16_t *stored = halves(n), *copy = i % 2 ? stored : NULL;
+            const struct sl_out to = sl_out_of(y, true, copy);
+            kernels->published->gate_forward(n, sl_out_f32(gate), sl_out_f32(x), sl_out_f32(plain));
+            kernels->published->gate_forward(n, sl_out_f32(gate), sl_out_f32(x), to);
+            expect_settled(1, n, n, plain, y, copy);
+            if (copy) {
                 uint16_t *alone = halves(n);
-                kernels->published->gate_forward(n, gate, x, NULL, none, none, (struct sl_settled){true, alone});
+                kernels->published->gate_forward(n, sl_out_f32(gate), sl_out_f32(x), sl_out_bf16(alone));
                 assert_memory_equal(alone, stored, n * sizeof *alone);
                 release_array(alone);
             }
             float *gate_plain = copy_of(gate, n), *x_plain = copy_of(x, n);
             uint16_t *gate_stored = halves(n), *x_stored = halves(n);
-            const struct sl_settled of_gate = {true, i % 2 ? gate_stored : NULL},
-                                    of_x = {true, i % 2 ? NULL : x_stored};
-            kernels->published->gate_forward(n, gate, x, y, of_gate, of_x, left); /* rounds its inputs first */
-            expect_settled(1, n, n, gate_plain, gate, of_gate.stored);
-            expect_settled(1, n, n, x_plain, x, of_x.stored);
-            kernels->published->gate_forward(n, gate, x, plain, none, none, none);
-            expect_settled(1, n, n, plain, y, left.stored);
+            uint16_t *gate_copy = i % 2 ? gate_stored : NULL, *x_copy = i % 2 ? NULL : x_stored;
+            kernels->published->gate_forward(n, sl_out_of(gate, true, gate_copy), sl_out_of(x, true, x_copy),
+                                             to); /* rounds its inputs first */
+            expect_settled(1, n, n, gate_plain, gate, gate_copy);
+            expect_settled(1, n, n, x_plain, x, x_copy);
+            kernels->published->gate_forward(n, sl_out_f32(gate), sl_out_f32(x), sl_out_f32(plain));
+            expect_settled(1, n, n, plain, y, copy);
             void *const arrays[] = {gate, x, plain, y, stored, gate_stored, x_stored};
             for (int a = 0; a < 7; a++) release_array(arrays[a]);
             free(gate_plain);
@@ -381,18 +375,20 @@ static void gate_gradients_are_rounded(void **state) {
             float *dy = random_device_floats(&numbers, n, -2.0f, 2.0f);
             float *plain[] = {device_floats(n), device_floats(n)}, *to[] = {device_floats(n), device_floats(n)};
             uint16_t *stored[] = {halves(n), halves(n)}, *gate_stored = halves_of(gate, n), *x_stored = halves_of(x, n);
-            const struct sl_settled none = {0},
-                                    left[] = {{true, i & 1 ? stored[0] : NULL}, {true, i & 2 ? stored[1] : NULL}};
-            kernels->published->gate_backward(n, gate, x, false, dy, plain[0], plain[1], none, none);
-            kernels->published->gate_backward(n, gate_stored, x_stored, true, dy, to[0], to[1], none, none);
+            uint16_t *const copy[] = {i & 1 ? stored[0] : NULL, i & 2 ? stored[1] : NULL};
+            const struct sl_rows from[2][2] = {{sl_rows_f32(gate), sl_rows_f32(x)},
+                                               {sl_rows_bf16(gate_stored), sl_rows_bf16(x_stored)}};
+            kernels->published->gate_backward(n, from[0][0], from[0][1], dy, sl_out_f32(plain[0]),
+                                              sl_out_f32(plain[1]));
+            kernels->published->gate_backward(n, from[1][0], from[1][1], dy, sl_out_f32(to[0]), sl_out_f32(to[1]));
             for (int g = 0; g < 2; g++) assert_memory_equal(to[g], plain[g], n * sizeof **to);
-            kernels->published->gate_backward(n, gate_stored, x_stored, true, dy, to[0], to[1], left[0], left[1]);
-            for (int g = 0; g < 2; g++) expect_settled(1, n, n, plain[g], to[g], left[g].stored);
-            for (int half = 0; half < 2 && left[0].stored && left[1].stored; half++) {
+            kernels->published->gate_backward(n, from[1][0], from[1][1], dy, sl_out_of(to[0], true, copy[0]),
+                                              sl_out_of(to[1], true, copy[1]));
+            for (int g = 0; g < 2; g++) expect_settled(1, n, n, plain[g], to[g], copy[g]);
+            for (int half = 0; half < 2 && copy[0] && copy[1]; half++) {
                 uint16_t *alone[] = {halves(n), halves(n)};
-                kernels->published->gate_backward(n, half ? (void *)gate_stored : gate, half ? (void *)x_stored : x,
-                                                  half, dy, NULL, NULL, (struct sl_settled){true, alone[0]},
-                                                  (struct sl_settled){true, alone[1]});
+                kernels->published->gate_backward(n, from[half][0], from[half][1], dy, sl_out_bf16(alone[0]),
+                                                  sl_out_bf16(alone[1]));
                 for (int g = 0; g < 2; g++) assert_memory_equal(alone[g], stored[g], n * sizeof **alone);
                 for (int g = 0; g < 2; g++) release_array(alone[g]);
             }
@@ -415,11 +411,10 @@ static void sums_with_biases_are_rounded(void **state) {
             float *bias = random_device_floats(&numbers, COLUMNS, -2.0f, 2.0f);
             float *y = random_device_floats(&numbers, ROWS * STRIDE, -2.0f, 2.0f);
             float *plain = device_copy(y, ROWS * STRIDE * sizeof *y);
-            uint16_t *stored = halves(ROWS * STRIDE);
-            const struct sl_settled left = {true, i ? stored : NULL};
-            kernels->sequence->add_bias(ROWS, COLUMNS, bias, plain, STRIDE, (struct sl_settled){0});
-            kernels->sequence->add_bias(ROWS, COLUMNS, bias, y, STRIDE, left);
-            expect_settled(ROWS, COLUMNS, STRIDE, plain, y, left.stored);
+            uint16_t *stored = halves(ROWS * STRIDE), *copy = i ? stored : NULL;
+            kernels->sequence->add_bias(ROWS, COLUMNS, bias, sl_out_f32(plain), STRIDE);
+            kernels->sequence->add_bias(ROWS, COLUMNS, bias, sl_out_of(y, true, copy), STRIDE);
+            expect_settled(ROWS, COLUMNS, STRIDE, plain, y, copy);
             for (size_t at = 0; at < ROWS * STRIDE; at++) {
                 if (at % STRIDE < COLUMNS) continue;
                 assert_true(y[at] == plain[at]);

@@ -42,7 +42,7 @@ static void release(struct example *e) {
 static void run(const struct sl_kernels *kernels, struct sl_crew *crew, struct example *e, float *o) {
     const struct sl_context context = {.kernels = kernels, .crew = crew};
     memset(o, 0xff, e->columns * sizeof *o);
-    sl_attend(&context, &e->shape, e->q, e->q_rope, e->k, e->v, e->k_rope, o, e->logsum);
+    sl_attend(&context, &e->shape, e->q, e->q_rope, e->k, e->v, e->k_rope, sl_out_f32(o), e->logsum);
 }
 
 static void check(struct numbers *numbers, struct sl_attention shape, enum sl_dtype keys) {
