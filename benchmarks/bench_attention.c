@@ -73,10 +73,10 @@ static int attend(const struct task *task) {
     float *const *a = task->bench->array;
     const size_t values = task->pass->decodes ? task->shape.sequences * task->length * COLUMNS : COLUMNS;
     if (!strcmp(task->pass->name, "backward"))
-        kernels->backward(&task->shape, a[Q], NULL, a[KV], a[KV] + values, NULL, a[O], a[LOGSUM], a[D_O], a[DQ], NULL,
-                          a[DKV], a[DKV] + values, NULL, a[SCRATCH]);
+        kernels->backward(&task->shape, a[Q], NULL, a[KV], a[KV] + values, NULL, a[O], a[LOGSUM], a[D_O],
+                          sl_out_f32(a[DQ]), NULL, sl_out_f32(a[DKV]), sl_out_f32(a[DKV] + values), NULL, a[SCRATCH]);
     else
-        kernels->forward(&task->shape, a[Q], NULL, a[KV], a[KV] + values, NULL, a[O], a[LOGSUM]);
+        kernels->forward(&task->shape, a[Q], NULL, a[KV], a[KV] + values, NULL, sl_out_f32(a[O]), a[LOGSUM]);
     return SL_OK;
 }
 

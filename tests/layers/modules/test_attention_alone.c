@@ -24,17 +24,18 @@ static bool stores_alone(const struct sl_attention *shape) {
 }
 
 static void see_forward(const struct sl_attention *shape, const void *queries, const void *q_rope, const void *k,
-                        const void *v, const void *k_rope, float *to, float *logsum) {
+                        const void *v, const void *k_rope, struct sl_out to, float *logsum) {
     q += shape->stored_q == SL_BF16 && shape->keys == SL_BF16;
-    o += !to;
+    o += !sl_out_floats(to);
     sl_attention_kernels_device.forward(shape, queries, q_rope, k, v, k_rope, to, logsum);
 }
 
 static void see_backward(const struct sl_attention *shape, const void *queries, const void *q_rope, const void *k,
                          const void *v, const void *k_rope, const void *from, const float *logsum, const void *dy,
-                         float *dq, float *dq_rope, float *dk, float *dv, float *dk_rope, void *scratch) {
+                         struct sl_out dq, float *dq_rope, struct sl_out dk, struct sl_out dv, float *dk_rope,
+                         void *scratch) {
     d_o += shape->stored_d_o == SL_BF16;
-    d += !dq + !dk + !dv;
+    d += !sl_out_floats(dq) + !sl_out_floats(dk) + !sl_out_floats(dv);
     sl_attention_kernels_device.backward(shape, queries, q_rope, k, v, k_rope, from, logsum, dy, dq, dq_rope, dk, dv,
                                          dk_rope, scratch);
 }
