@@ -14,25 +14,7 @@
 #include "collectives/verdict.h"
 #include "spmd/device/device.h"
 
-void *sl_local_take(size_t bytes) {
-    const size_t rounded = (bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE * SL_CACHE_LINE;
-    void *memory = aligned_alloc(SL_CACHE_LINE, rounded);
-    if (memory) memset(memory, 0, rounded);
-    return memory;
-}
-
 /* ---- one coordinate's thread ---- */
-
-void sl_local_give_up(struct sl_local_coordinate *me, int status) {
-    char who[200];
-    sl_mesh_describe(me->run->mesh, me->spmd.coordinate, who, sizeof who);
-    const char *message = me->spmd.error.message;
-    if (message[0]) {
-        sl_local_end(me->run, status, "coordinate %s: %s", who, message);
-    } else {
-        sl_local_end(me->run, status, "coordinate %s: the program returned status %d", who, status);
-    }
-}
 
 /* Binds the calling thread to a PU. Failure is ignored: the thread stays unbound. */
 static void bind_to(int pu) {

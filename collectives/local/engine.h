@@ -27,7 +27,7 @@
 
 SL_BEGIN_C
 
-/* ---- words (wait.c) ---- */
+/* ---- a word ---- */
 
 struct sl_local_word {
     _Atomic uint32_t value;    /* raised by its owner only; compared modulo 2^32 */
@@ -104,41 +104,27 @@ struct sl_local_run {
 
 static inline struct sl_local_coordinate *sl_local_self(const struct sl_spmd *self) { return self->state; }
 
+/* ---- words (words.c) ---- */
+
 /* Returns zeroed memory aligned to cache lines, to be freed by free; NULL without memory. */
 void *sl_local_take(size_t bytes);
-
-/* Ends the run with STATUS and the coordinate's own message. */
-void sl_local_give_up(struct sl_local_coordinate *me, int status);
-
-/* ---- waiting (wait.c) ---- */
-
-/* Begins a call: beats and saves the place. SL_FAILED once the run has ended; if the coordinate has failed before
- * (sl_fail), for example when it ends its started calls, this ends the run. */
-int sl_local_enter(struct sl_local_coordinate *me, const char *verb, const char *object, const char *site);
 
 /* Raises WORD, owned by the caller, and wakes its sleepers. */
 void sl_local_post(struct sl_local_word *word, uint32_t value);
 
-/* Waits until PEER has raised WORD to TARGET; STAMP is this value's stamp (NULL: none). SL_FAILED once the run has
- * ended. */
-int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer,
-                  const struct sl_local_stamp *stamp);
+enum { SL_LOCAL_TICK_MS = 100 }; /* interval of checks by sleepers */
+/* Sleeps while WORD has VALUE, at most one tick. */
+void sl_local_sleep(struct sl_local_word *word, uint32_t value);
 
-/* A peer that delays a word raised by the last of several peers: until it has raised its own WORD to TARGET. */
-struct sl_local_missing {
-    int peer; /* -1: none is known */
-    struct sl_local_word *word;
-    uint32_t target;
-};
-/* Finds such a peer for the call ARG of ME. SL_FAILED if all peers have come and the run ends because calls differ. */
-struct sl_local_lack {
-    int (*find)(struct sl_local_coordinate *me, const void *arg, struct sl_local_missing *missing);
-    const void *arg;
-};
+/* Brackets copying out of and into peers' buffers. Begin fails with SL_FAILED once the run has ended. */
+int sl_local_begin_moving(struct sl_local_coordinate *me);
+void sl_local_end_moving(struct sl_local_coordinate *me);
 
-/* The same for a word raised by the last of several peers. */
-int sl_local_wait_for_all(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
-                          const struct sl_local_lack *lack, const struct sl_local_stamp *stamp);
+/* SL_FAILED once the run has ended; then no peer accesses this coordinate's buffers any more. */
+int sl_local_alive(struct sl_local_coordinate *me);
+
+/* Wakes all sleepers, to check the run. */
+void sl_local_wake_all(struct sl_local_run *run);
 
 /* ---- dependencies between queues (mark.c) ---- */
 
@@ -172,16 +158,6 @@ void sl_local_pause_end(struct sl_local_coordinate *me, const struct sl_local_pa
 /* Sleeps until the engine's delay after SENT (by sl_now's clock) is over. */
 void sl_local_delay(struct sl_local_coordinate *me, double sent);
 
-/* Brackets copying out of and into peers' buffers. Begin fails with SL_FAILED once the run has ended. */
-int sl_local_begin_moving(struct sl_local_coordinate *me);
-void sl_local_end_moving(struct sl_local_coordinate *me);
-
-/* SL_FAILED once the run has ended; then no peer accesses this coordinate's buffers any more. */
-int sl_local_alive(struct sl_local_coordinate *me);
-
-/* Wakes all sleepers, to check the run. */
-void sl_local_wake_all(struct sl_local_run *run);
-
 /* ---- verdicts (verdict.c) ---- */
 
 /* A sleeper's state between two checks. */
@@ -190,8 +166,6 @@ struct sl_local_watch {
     uint32_t beat;         /* the peer's beat at the last check */
 };
 
-enum { SL_LOCAL_TICK_MS = 100 }; /* interval of checks by sleepers */
-
 /* One check by the sleeper ME, whose wait is published: ends the run if its peer has returned, is absent, or waits,
  * directly or through others, for ME. SL_FAILED once the run has ended. */
 int sl_local_look(struct sl_local_coordinate *me, struct sl_local_watch *watch);
@@ -199,9 +173,39 @@ int sl_local_look(struct sl_local_coordinate *me, struct sl_local_watch *watch);
 /* Ends the run with STATUS and a message. No effect if it has ended already. */
 void sl_local_end(struct sl_local_run *run, int status, const char *format, ...) SL_PRINTF(3, 4);
 
+/* Ends the run with STATUS and the coordinate's own message. */
+void sl_local_give_up(struct sl_local_coordinate *me, int status);
+
 /* Ends the run because MINE differs from the corresponding call of coordinate PEER. Returns SL_FAILED. */
 int sl_local_mismatch(struct sl_local_coordinate *me, const struct sl_collective *mine,
                       const struct sl_collective *theirs, int peer);
+
+/* ---- waiting (wait.c) ---- */
+
+/* Begins a call: beats and saves the place. SL_FAILED once the run has ended; if the coordinate has failed before
+ * (sl_fail), for example when it ends its started calls, this ends the run. */
+int sl_local_enter(struct sl_local_coordinate *me, const char *verb, const char *object, const char *site);
+
+/* Waits until PEER has raised WORD to TARGET; STAMP is this value's stamp (NULL: none). SL_FAILED once the run has
+ * ended. */
+int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer,
+                  const struct sl_local_stamp *stamp);
+
+/* A peer that delays a word raised by the last of several peers: until it has raised its own WORD to TARGET. */
+struct sl_local_missing {
+    int peer; /* -1: none is known */
+    struct sl_local_word *word;
+    uint32_t target;
+};
+/* Finds such a peer for the call ARG of ME. SL_FAILED if all peers have come and the run ends because calls differ. */
+struct sl_local_lack {
+    int (*find)(struct sl_local_coordinate *me, const void *arg, struct sl_local_missing *missing);
+    const void *arg;
+};
+
+/* The same for a word raised by the last of several peers. */
+int sl_local_wait_for_all(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
+                          const struct sl_local_lack *lack, const struct sl_local_stamp *stamp);
 
 /* ---- groups (groups.c), collectives (collectives.c), channels (channel.c) ---- */
 

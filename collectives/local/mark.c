@@ -1,6 +1,6 @@
 /* mark.c - marks: how the queue of one coordinate's device waits for another's queue, while no host waits.
  *
- * A word (wait.c) signals enqueued work to a peer; the mark beside it, set before the word is raised, signals the end
+ * A word (words.c) signals enqueued work to a peer; the mark beside it, set before the word is raised, signals the end
  * of the work to the peer's queue. A coordinate has a ring of marks. If a mark is set again before a peer has followed
  * it, the peer's queue waits for more than it must, never for less. Queues cannot wait for each other in a circle: each
  * waits for earlier enqueued work. */

@@ -112,6 +112,17 @@ void sl_local_end(struct sl_local_run *run, int status, const char *format, ...)
     end(run, status, &text, false);
 }
 
+void sl_local_give_up(struct sl_local_coordinate *me, int status) {
+    char who[200];
+    sl_mesh_describe(me->run->mesh, me->spmd.coordinate, who, sizeof who);
+    const char *message = me->spmd.error.message;
+    if (message[0]) {
+        sl_local_end(me->run, status, "coordinate %s: %s", who, message);
+    } else {
+        sl_local_end(me->run, status, "coordinate %s: the program returned status %d", who, status);
+    }
+}
+
 /* ---- checks ---- */
 
 static bool in_vain(const struct sl_local_coordinate *sleeper) {

@@ -1,13 +1,8 @@
-/* wait.c - words: posting them, waiting for them, and ending together. */
+/* wait.c - waiting for words, awake and asleep. */
 #include "collectives/local/engine.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "collectives/engines.h"
 
@@ -21,31 +16,6 @@ static void relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
-}
-
-/* ---- futexes ---- */
-
-static void futex_wake(struct sl_local_word *word) {
-    syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
-/* Sleeps while the word has VALUE, at most one tick. */
-static void futex_sleep(struct sl_local_word *word, uint32_t value) {
-    const struct timespec tick = {.tv_nsec = SL_LOCAL_TICK_MS * 1000000L};
-    syscall(SYS_futex, &word->value, FUTEX_WAIT_PRIVATE, value, &tick, NULL, 0);
-}
-
-void sl_local_post(struct sl_local_word *word, uint32_t value) {
-    atomic_store(&word->value, value); /* SC with sleepers */
-    if (atomic_load(&word->sleepers)) futex_wake(word);
-}
-
-/* Misses a sleeper between its check and its sleep; such a sleeper checks again a tick later. */
-void sl_local_wake_all(struct sl_local_run *run) {
-    for (int i = 0; i < run->mesh->size; i++) {
-        struct sl_local_coordinate *other = &run->coordinate[i];
-        if (atomic_load(&other->beat) & 1) futex_wake(atomic_load(&other->bed));
-    }
 }
 
 /* ---- waiting ---- */
@@ -110,7 +80,7 @@ static int sleep_through(struct sl_local_coordinate *me, struct sl_local_word *w
         if (missing->word != word && has_reached(missing->word, missing->target)) break;
         status = sl_local_look(me, &watch);
         if (status) break;
-        futex_sleep(word, value);
+        sl_local_sleep(word, value);
     }
     get_up(me);
     return status;
@@ -119,7 +89,7 @@ static int sleep_through(struct sl_local_coordinate *me, struct sl_local_word *w
 /* Sleeps at most one tick, if no peer is missing: the last one is about to raise the word. */
 static int doze(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target) {
     const uint32_t value = atomic_load(&word->value);
-    if (!sl_local_reached(value, target)) futex_sleep(word, value);
+    if (!sl_local_reached(value, target)) sl_local_sleep(word, value);
     return atomic_load(&me->run->status) ? SL_FAILED : SL_OK;
 }
 
@@ -162,30 +132,7 @@ int sl_local_wait_for_all(struct sl_local_coordinate *me, struct sl_local_word *
     return wait_for(me, word, target, &missing, lack, stamp);
 }
 
-/* ---- the end of the run ---- */
-
-int sl_local_begin_moving(struct sl_local_coordinate *me) {
-    atomic_store(&me->moving, true); /* SC with the status: see sl_local_alive */
-    if (!atomic_load(&me->run->status)) return SL_OK;
-    sl_local_end_moving(me);
-    return sl_local_alive(me);
-}
-
-void sl_local_end_moving(struct sl_local_coordinate *me) {
-    atomic_store_explicit(&me->moving, false, memory_order_release);
-}
-
-/* After the end of the run a coordinate may free its buffers once no peer moves data: a peer that has not begun by now
- * sees the end, too, and never begins. Moving never waits, so this is short. Enqueued moves are awaited. */
-int sl_local_alive(struct sl_local_coordinate *me) {
-    struct sl_local_run *run = me->run;
-    if (!atomic_load(&run->status)) return SL_OK;
-    for (int i = 0; i < run->mesh->size; i++) {
-        while (atomic_load(&run->coordinate[i].moving)) sched_yield();
-        sl_local_await_moved(&run->coordinate[i]);
-    }
-    return SL_FAILED;
-}
+/* ---- calls ---- */
 
 /* Writes the name, word by word: a reader during a change sees parts of both names, up to a zero. */
 static void note_module(struct sl_local_coordinate *me, const char *name) {
