@@ -28,8 +28,6 @@ LEFT = {
     "layers/tokenizers": ["tokenizer tokenizer_json"],
     "layers/training": ["pipeline pipeline_check pipeline_offload pipeline_plan"],
     "spmd/device": ["constants cuda driver graph tape"],
-    "spmd/schedule": ["1f1b clock dualpipe lockstep looped registry schedule zero_bubble", "cores simulate"],
-    "spmd/schedule/synthesis": ["improve list periodic synthesize"],
     "tests/fake_cuda": ["cuda graph record streams"],
     "tests/ptx/executor": ["report team warp"],
 }

@@ -78,28 +78,28 @@ static void wait(struct walk *walk, int rank) {
 }
 
 /* Walks on until the rank computes, or waits. */
-static void advance(struct walk *walk, int rank) {
+static void advance(struct walk *walk, const struct steps *steps, int rank) {
     struct cores *cores = walk->cores;
     const struct sl_rank_schedule *actions = &walk->schedule->rank[rank];
     while (!sl_cores_busy(walk, rank) && walk->now[rank] <= cores->time) {
         if (walk->next[rank] < actions->count) {
-            if (!sl_walk_step(walk, rank, &actions->action[walk->next[rank]])) return;
+            if (!steps->step(walk, rank, &actions->action[walk->next[rank]])) return;
             walk->next[rank]++;
         } else {
             if (!cores->ended[rank]) walk->result->rank[rank].end = walk->now[rank];
             cores->ended[rank] = true;
-            if (!sl_walk_update(walk, rank)) return;
+            if (!steps->update(walk, rank)) return;
         }
     }
 }
 
 /* Advances all ranks until time must pass. Events are listed in this order, from the first rank on. */
-static void advance_all(struct walk *walk) {
+static void advance_all(struct walk *walk, const struct steps *steps) {
     int rank;
     walk->turns.at = -1;
     while ((rank = sl_turns_next(&walk->turns)) >= 0) {
         if (walk->cores->waits[rank]) continue;
-        advance(walk, rank);
+        advance(walk, steps, rank);
         wait(walk, rank);
     }
 }
@@ -172,11 +172,11 @@ static bool has_memory(const struct cores *cores) {
            cores->whole && cores->after && cores->ended;
 }
 
-int sl_cores_walk(struct walk *walk, struct sl_error *error) {
+int sl_cores_walk(struct walk *walk, const struct steps *steps, struct sl_error *error) {
     walk->cores = open_cores(walk);
     if (has_memory(walk->cores)) {
         sl_turns_begin(&walk->turns, walk->schedule->ranks);
-        do advance_all(walk);
+        do advance_all(walk, steps);
         while (!walk->cores->no_memory && pass_time(walk));
         if (!walk->cores->no_memory) return SL_OK;
     }

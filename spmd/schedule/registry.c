@@ -1,4 +1,4 @@
-/* registry.c - the schedules, one row each. Drivers list them in this order. */
+/* registry.c - the schedules, one row each, and generating one. Drivers list them in this order. */
 #include "spmd/schedule/registry.h"
 
 #include <stdio.h>
@@ -182,4 +182,44 @@ const struct sl_schedule_kind *sl_schedule_find(const char *name, struct sl_erro
 int sl_schedule_fit_loops(const struct sl_schedule_kind *kind, int wanted) {
     if (wanted < kind->least_loops) return kind->least_loops;
     return wanted < kind->most_loops ? wanted : kind->most_loops;
+}
+
+/* ---- generating ---- */
+
+static int check_loops(const struct sl_schedule_kind *kind, int loops, struct sl_error *error) {
+    char allowed[64] = "";
+    if (loops >= kind->least_loops && loops <= kind->most_loops) return SL_OK;
+    if (kind->most_loops == SL_ANY_LOOPS)
+        snprintf(allowed, sizeof allowed, "at least %d", kind->least_loops);
+    else if (kind->most_loops > kind->least_loops)
+        snprintf(allowed, sizeof allowed, "from %d to %d", kind->least_loops, kind->most_loops);
+    else
+        snprintf(allowed, sizeof allowed, "%d", kind->least_loops);
+    return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d loops: must be %s", kind->name, loops, allowed);
+}
+
+int sl_schedule_generate(struct sl_schedule *schedule, const struct sl_schedule_kind *kind, int stages, int loops,
+                         int microbatches, struct sl_error *error) {
+    memset(schedule, 0, sizeof *schedule);
+    SL_TRY(sl_schedule_open(schedule, kind->name, stages, loops, microbatches, error));
+    int status = check_loops(kind, loops, error);
+    if (status) {
+        sl_schedule_free(schedule);
+        return status;
+    }
+    sl_schedule_place_stages(schedule, kind->placement);
+    error->status = SL_OK;
+    status = kind->generate(schedule, kind, error);
+    if (status && !error->status) sl_error_set(error, status, "schedule %s: no memory", kind->name);
+    if (status == SL_OK && !kind->sets_times) status = sl_schedule_clock(schedule, error);
+    if (status) sl_schedule_free(schedule);
+    return status;
+}
+
+int sl_schedule_make(struct sl_schedule *schedule, const char *name, int stages, int loops, int microbatches,
+                     struct sl_error *error) {
+    memset(schedule, 0, sizeof *schedule);
+    const struct sl_schedule_kind *kind = sl_schedule_find(name, error);
+    if (!kind) return SL_BAD_INPUT;
+    return sl_schedule_generate(schedule, kind, stages, loops, microbatches, error);
 }

@@ -1,11 +1,10 @@
-/* schedule.c - tables of actions: memory, placement of stages, and generating. */
+/* schedule.c - tables of actions: memory, placement of stages, and appending. */
 #include "spmd/schedule/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "spmd/base/memory.h"
-#include "spmd/schedule/registry.h"
 
 enum { MAX_MICROBATCHES = 1 << 16, MAX_CELLS = 1 << 23 };
 
@@ -159,41 +158,4 @@ const char *sl_action_name(enum sl_action_kind kind) {
         "release of parameters",
     };
     return name[kind];
-}
-
-/* ---- generating ---- */
-
-static int check_loops(const struct sl_schedule_kind *kind, int loops, struct sl_error *error) {
-    char allowed[64] = "";
-    if (loops >= kind->least_loops && loops <= kind->most_loops) return SL_OK;
-    if (kind->most_loops == SL_ANY_LOOPS)
-        snprintf(allowed, sizeof allowed, "at least %d", kind->least_loops);
-    else if (kind->most_loops > kind->least_loops)
-        snprintf(allowed, sizeof allowed, "from %d to %d", kind->least_loops, kind->most_loops);
-    else
-        snprintf(allowed, sizeof allowed, "%d", kind->least_loops);
-    return sl_error_set(error, SL_BAD_INPUT, "schedule %s: %d loops: must be %s", kind->name, loops, allowed);
-}
-
-int sl_schedule_generate(struct sl_schedule *schedule, const struct sl_schedule_kind *kind, int stages, int loops,
-                         int microbatches, struct sl_error *error) {
-    memset(schedule, 0, sizeof *schedule);
-    SL_TRY(check_numbers(kind->name, stages, loops, microbatches, error));
-    SL_TRY(check_loops(kind, loops, error));
-    SL_TRY(sl_schedule_open(schedule, kind->name, stages, loops, microbatches, error));
-    sl_schedule_place_stages(schedule, kind->placement);
-    error->status = SL_OK;
-    int status = kind->generate(schedule, kind, error);
-    if (status && !error->status) sl_error_set(error, status, "schedule %s: no memory", kind->name);
-    if (status == SL_OK && !kind->sets_times) status = sl_schedule_clock(schedule, error);
-    if (status) sl_schedule_free(schedule);
-    return status;
-}
-
-int sl_schedule_make(struct sl_schedule *schedule, const char *name, int stages, int loops, int microbatches,
-                     struct sl_error *error) {
-    memset(schedule, 0, sizeof *schedule);
-    const struct sl_schedule_kind *kind = sl_schedule_find(name, error);
-    if (!kind) return SL_BAD_INPUT;
-    return sl_schedule_generate(schedule, kind, stages, loops, microbatches, error);
 }

@@ -222,7 +222,7 @@ static void update_between(struct walk *walk, int rank) {
         update(walk, rank, &next->event);
 }
 
-bool sl_walk_update(struct walk *walk, int rank) {
+static bool walk_update(struct walk *walk, int rank) {
     struct piece *reduction = next_update(walk, rank);
     if (!reduction) return false;
     if (!walk->costs->overlap) place_reduction(walk, reduction, walk->now[rank]);
@@ -230,7 +230,7 @@ bool sl_walk_update(struct walk *walk, int rank) {
     return true;
 }
 
-bool sl_walk_step(struct walk *walk, int rank, const struct sl_action *action) {
+static bool walk_step(struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = sl_schedule_stage(walk->schedule, rank, action->loop);
     update_between(walk, rank);
     if (sl_cores_busy(walk, rank)) return false;
@@ -280,7 +280,7 @@ static void walk_to_the_end(struct walk *walk) {
     sl_turns_begin(&walk->turns, walk->schedule->ranks);
     while ((r = sl_turns_next(&walk->turns)) >= 0) {
         const struct sl_rank_schedule *rank = &walk->schedule->rank[r];
-        while (walk->next[r] < rank->count && sl_walk_step(walk, r, &rank->action[walk->next[r]])) walk->next[r]++;
+        while (walk->next[r] < rank->count && walk_step(walk, r, &rank->action[walk->next[r]])) walk->next[r]++;
     }
 }
 
@@ -293,7 +293,7 @@ static void summarize(struct walk *walk) {
         struct sl_simulated_rank *rank = &result->rank[r];
         const double between = walk->cores ? rank->optimizer - walk->cores->after[r] : rank->optimizer;
         if (!walk->cores) rank->end = walk->now[r];
-        while (sl_walk_update(walk, r)); /* with shared cores all updates are done already */
+        while (walk_update(walk, r)); /* with shared cores all updates are done already */
         rank->updated = walk->now[r];
         rank->reducing = larger(rank->updated, rank->reduced) - rank->end - (rank->optimizer - between);
         busy += rank->busy + rank->starved;
@@ -420,7 +420,7 @@ static int walk_table(struct walk *walk, bool events, struct sl_error *error) {
     if (walk->result->rank) SL_TRY(prove(walk, error));
     if (!walk->result->rank || !take_memory(walk, events))
         return sl_error_set(error, SL_FAILED, "schedule %s: no memory to simulate it", schedule->name);
-    if (walk->costs->cores > 0) return sl_cores_walk(walk, error);
+    if (walk->costs->cores > 0) return sl_cores_walk(walk, &(struct steps){walk_step, walk_update}, error);
     walk_to_the_end(walk);
     return SL_OK;
 }

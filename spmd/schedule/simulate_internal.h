@@ -76,17 +76,19 @@ struct cores {
 
 static inline double larger(double a, double b) { return a > b ? a : b; }
 
-/* ---- simulate.c ---- */
-
-/* Walks ACTION, the next one of RANK. False: it must wait for a message not sent yet, or for the rank's own work. */
-bool sl_walk_step(struct walk *walk, int rank, const struct sl_action *action);
-/* After all actions of RANK: its next update; false if there is none. */
-bool sl_walk_update(struct walk *walk, int rank);
+/* Walks on by an action of a rank. */
+struct steps {
+    /* Walks ACTION, the next one of RANK. False: it must wait for a message not sent yet, or for the rank's own work.
+     */
+    bool (*step)(struct walk *walk, int rank, const struct sl_action *action);
+    /* After all actions of RANK: its next update; false if there is none. */
+    bool (*update)(struct walk *walk, int rank);
+};
 
 /* ---- cores.c ---- */
 
-/* Walks the whole table. SL_FAILED without memory. */
-int sl_cores_walk(struct walk *walk, struct sl_error *error);
+/* Walks the whole table by STEPS. SL_FAILED without memory. */
+int sl_cores_walk(struct walk *walk, const struct steps *steps, struct sl_error *error);
 void sl_cores_close(struct walk *walk);
 /* Queues PIECE: its rank does it when it has a core; its begin and end are set then. */
 void sl_cores_queue(struct walk *walk, const struct piece *piece);

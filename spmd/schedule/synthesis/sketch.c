@@ -4,6 +4,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+double sl_search_seconds(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
 
 /* Steele, Lea and Flood 2014, SplitMix. */
 uint64_t sl_dice_throw(struct sl_dice *dice) {

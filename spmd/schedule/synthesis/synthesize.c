@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "spmd/schedule/registry.h"
 #include "spmd/schedule/synthesis/sketch.h"
@@ -26,12 +25,6 @@ struct candidate {
     struct sl_sketch best, start; /* START: a sketch to begin with */
     struct sl_sketch_walk walk;
 };
-
-double sl_search_seconds(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* ---- layouts ---- */
 
