@@ -30,27 +30,6 @@ static const struct sl_published_name *find_name(const struct sl_published *p, c
     return names;
 }
 
-/* Optional prefixes of names in folders, and the prefix of a compiled module's names. */
-static const char *const optional[] = {"transformer.", "model."};
-static const char compiled[] = "_orig_mod.";
-
-static const struct sl_weight *find_compiled(const struct sl_published *p, const char *name) {
-    const struct sl_weight *weight = sl_weights_find(&p->weights, name);
-    char longer[160];
-    if (weight || !is_folder(p)) return weight;
-    snprintf(longer, sizeof longer, "%s%s", compiled, name);
-    return sl_weights_find(&p->weights, longer);
-}
-
-const struct sl_weight *sl_published_tensor(const struct sl_published *p, const char *name) {
-    const struct sl_weight *weight = find_compiled(p, name);
-    for (int i = 0; !weight && is_folder(p) && i < 2; i++) {
-        const size_t count = strlen(optional[i]);
-        if (!strncmp(name, optional[i], count)) weight = find_compiled(p, name + count);
-    }
-    return weight;
-}
-
 /* ---- sizes ---- */
 
 /* Whether the parameter of NAME with DIMS dims is [out, in] in the file. */

@@ -1,5 +1,5 @@
 /* published_internal.h - reading published models, shared by: published_names.c, families and tensor names;
- * published_sizes.c, sizes; published_rotary.c, rotations; published_keys.c, checks of all other keys; published.c,
+ * published_keys.c, keys and their checks; published_rotary.c, rotations; published_sizes.c, sizes; published.c,
  * values. */
 #ifndef SL_LAYERS_MODELS_PUBLISHED_INTERNAL_H
 #define SL_LAYERS_MODELS_PUBLISHED_INTERNAL_H
@@ -56,6 +56,16 @@ struct sl_published_reading {
     const struct sl_published_family *family;
     struct sl_error *error;
 };
+
+static inline const char *sl_published_path(const struct sl_published_reading *r) { return r->published->weights.path; }
+static inline const json_t *sl_published_config(const struct sl_published_reading *r) {
+    return r->published->weights.config;
+}
+
+/* The family's key for NAME, the key of most families. */
+static inline const char *sl_published_own_key(const struct sl_published_reading *r, const char *name) {
+    return sl_published_key(r->family, name);
+}
 
 /* The value of "ARCHITECTURE.KEY" in a GGUF file; NULL: there is none. */
 const struct sl_gguf_value *sl_published_gguf(const struct sl_published_reading *reading, const char *key);

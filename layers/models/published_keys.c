@@ -1,11 +1,76 @@
-/* published_keys.c - checks all keys of a published model's files beside its sizes. A key that would make it another
- * model is refused by name. Checked are the keys of config.json known to the family's config class in transformers
- * 5.24, because the library ignores all others; in a GGUF file all keys that begin with the architecture's name. */
+/* published_keys.c - reads the keys of a published model's files, and checks all of them beside its sizes. A key that
+ * would make it another model is refused by name. Checked are the keys of config.json known to the family's config
+ * class in transformers 5.24, because the library ignores all others; in a GGUF file all keys that begin with the
+ * architecture's name. */
+#include <math.h>
 #include <string.h>
 
 #include "layers/models/published_internal.h"
 
-/* ---- config.json ---- */
+/* ---- values of keys ---- */
+
+const struct sl_gguf_value *sl_published_gguf(const struct sl_published_reading *r, const char *key) {
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", r->architecture, key);
+    return sl_gguf_find(&r->published->weights.gguf, name);
+}
+
+int sl_published_refuse(const struct sl_published_reading *r, const char *key, const char *value) {
+    return sl_error_set(r->error, SL_BAD_INPUT, "%s: %s%s%s is %.60s, which is not supported", sl_published_path(r),
+                        r->architecture ? r->architecture : "config.json: ", r->architecture ? "." : "", key, value);
+}
+
+/* The integer of VALUE, or the common one if VALUE lists an equal number for each layer; FALLBACK if VALUE is NULL,
+ * else -1. */
+static int64_t integer_of(const struct sl_gguf_value *value, int fallback) {
+    if (!value) return fallback;
+    if (!value->array || !value->count || !sl_gguf_is_integer(value->type)) return sl_gguf_integer(value, -1);
+    struct sl_gguf_cursor cursor = sl_gguf_begin(value);
+    const int64_t first = sl_gguf_next_integer(&cursor);
+    for (uint64_t i = 1; i < value->count; i++)
+        if (sl_gguf_next_integer(&cursor) != first) return -1;
+    return first;
+}
+
+int sl_published_size(const struct sl_published_reading *r, const char *name, const char *gguf, int64_t most,
+                      int fallback, int *size) {
+    const json_t *value = name ? json_object_get(sl_published_config(r), sl_published_own_key(r, name)) : NULL;
+    const char *key = r->architecture ? gguf : sl_published_own_key(r, name);
+    int64_t number = fallback;
+    if (r->architecture)
+        number = integer_of(sl_published_gguf(r, gguf), fallback);
+    else if (value && !json_is_null(value))
+        number = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
+    *size = (int)number;
+    if (number >= 1 && number <= most) return SL_OK;
+    return sl_error_set(r->error, SL_BAD_INPUT, "%s: %s%s: there must be a number from 1 to %jd", sl_published_path(r),
+                        r->architecture ? "" : "config.json: ", key, (intmax_t)most);
+}
+
+int sl_published_real(const struct sl_published_reading *r, const json_t *object, const char *name, const char *gguf,
+                      double fallback, double *real) {
+    const json_t *value = name ? json_object_get(object, sl_published_own_key(r, name)) : NULL;
+    const struct sl_gguf_value *found =
+        r->architecture && gguf ? sl_published_gguf(r, sl_published_own_key(r, gguf)) : NULL;
+    const bool given = found || (value && !json_is_null(value));
+    *real = found                   ? sl_gguf_real(found, NAN)
+            : json_is_number(value) ? json_number_value(value)
+            : given                 ? NAN
+                                    : fallback;
+    if ((*real > 0 && *real < 1e12) || (!given && fallback != 0)) return SL_OK;
+    return sl_error_set(r->error, SL_BAD_INPUT, "%s: %s%s: there must be a number above 0", sl_published_path(r),
+                        r->architecture ? "" : "config.json: ", sl_published_own_key(r, found ? gguf : name));
+}
+
+int sl_published_text(const struct sl_published_reading *r, const char *key, char text[32]) {
+    const struct sl_gguf_value *value = sl_published_gguf(r, key);
+    if (!value) return SL_OK;
+    if (value->array || value->type != SL_GGUF_STRING) return sl_published_refuse(r, key, "no text");
+    struct sl_gguf_cursor cursor = sl_gguf_begin(value);
+    const struct sl_gguf_text found = sl_gguf_next_text(&cursor);
+    snprintf(text, 32, "%.*s", found.count < 31 ? (int)found.count : 31, found.bytes);
+    return SL_OK;
+}
 
 int sl_published_flag(const struct sl_published_reading *r, const char *key, bool fallback, bool *flag) {
     const json_t *value = json_object_get(r->published->weights.config, key);
@@ -14,6 +79,8 @@ int sl_published_flag(const struct sl_published_reading *r, const char *key, boo
     return sl_error_set(r->error, SL_BAD_INPUT, "%s: config.json: %s: there must be true or false",
                         r->published->weights.path, key);
 }
+
+/* ---- config.json ---- */
 
 /* Checks that each layer attends to all tokens before it. */
 static int check_layer_types(const struct sl_published_reading *r, const json_t *types) {

@@ -1,80 +1,7 @@
 /* published_sizes.c - the sizes of a published model, from a folder's config.json or a GGUF file's metadata. */
-#include <math.h>
 #include <string.h>
 
 #include "layers/models/published_internal.h"
-
-/* ---- values ---- */
-
-static const char *path_of(const struct sl_published_reading *r) { return r->published->weights.path; }
-static const json_t *config_of(const struct sl_published_reading *r) { return r->published->weights.config; }
-
-/* The family's key for NAME, the key of most families. */
-static const char *key_of(const struct sl_published_reading *r, const char *name) {
-    return sl_published_key(r->family, name);
-}
-
-const struct sl_gguf_value *sl_published_gguf(const struct sl_published_reading *r, const char *key) {
-    char name[96];
-    snprintf(name, sizeof name, "%s.%s", r->architecture, key);
-    return sl_gguf_find(&r->published->weights.gguf, name);
-}
-
-int sl_published_refuse(const struct sl_published_reading *r, const char *key, const char *value) {
-    return sl_error_set(r->error, SL_BAD_INPUT, "%s: %s%s%s is %.60s, which is not supported", path_of(r),
-                        r->architecture ? r->architecture : "config.json: ", r->architecture ? "." : "", key, value);
-}
-
-/* The integer of VALUE, or the common one if VALUE lists an equal number for each layer; FALLBACK if VALUE is NULL,
- * else -1. */
-static int64_t integer_of(const struct sl_gguf_value *value, int fallback) {
-    if (!value) return fallback;
-    if (!value->array || !value->count || !sl_gguf_is_integer(value->type)) return sl_gguf_integer(value, -1);
-    struct sl_gguf_cursor cursor = sl_gguf_begin(value);
-    const int64_t first = sl_gguf_next_integer(&cursor);
-    for (uint64_t i = 1; i < value->count; i++)
-        if (sl_gguf_next_integer(&cursor) != first) return -1;
-    return first;
-}
-
-int sl_published_size(const struct sl_published_reading *r, const char *name, const char *gguf, int64_t most,
-                      int fallback, int *size) {
-    const json_t *value = name ? json_object_get(config_of(r), key_of(r, name)) : NULL;
-    const char *key = r->architecture ? gguf : key_of(r, name);
-    int64_t number = fallback;
-    if (r->architecture)
-        number = integer_of(sl_published_gguf(r, gguf), fallback);
-    else if (value && !json_is_null(value))
-        number = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
-    *size = (int)number;
-    if (number >= 1 && number <= most) return SL_OK;
-    return sl_error_set(r->error, SL_BAD_INPUT, "%s: %s%s: there must be a number from 1 to %jd", path_of(r),
-                        r->architecture ? "" : "config.json: ", key, (intmax_t)most);
-}
-
-int sl_published_real(const struct sl_published_reading *r, const json_t *object, const char *name, const char *gguf,
-                      double fallback, double *real) {
-    const json_t *value = name ? json_object_get(object, key_of(r, name)) : NULL;
-    const struct sl_gguf_value *found = r->architecture && gguf ? sl_published_gguf(r, key_of(r, gguf)) : NULL;
-    const bool given = found || (value && !json_is_null(value));
-    *real = found                   ? sl_gguf_real(found, NAN)
-            : json_is_number(value) ? json_number_value(value)
-            : given                 ? NAN
-                                    : fallback;
-    if ((*real > 0 && *real < 1e12) || (!given && fallback != 0)) return SL_OK;
-    return sl_error_set(r->error, SL_BAD_INPUT, "%s: %s%s: there must be a number above 0", path_of(r),
-                        r->architecture ? "" : "config.json: ", key_of(r, found ? gguf : name));
-}
-
-int sl_published_text(const struct sl_published_reading *r, const char *key, char text[32]) {
-    const struct sl_gguf_value *value = sl_published_gguf(r, key);
-    if (!value) return SL_OK;
-    if (value->array || value->type != SL_GGUF_STRING) return sl_published_refuse(r, key, "no text");
-    struct sl_gguf_cursor cursor = sl_gguf_begin(value);
-    const struct sl_gguf_text found = sl_gguf_next_text(&cursor);
-    snprintf(text, 32, "%.*s", found.count < 31 ? (int)found.count : 31, found.bytes);
-    return SL_OK;
-}
 
 /* ---- families ---- */
 
@@ -82,16 +9,16 @@ static int find_family(struct sl_published_reading *r, const char *name) {
     char known[128];
     r->family = sl_published_find_family(name);
     if (r->family) return SL_OK;
-    return sl_error_set(r->error, SL_BAD_INPUT, "%s: %s is \"%.60s\", which is not supported: %s are", path_of(r),
-                        r->architecture ? "general.architecture" : "config.json: model_type", name,
-                        sl_published_families(known));
+    return sl_error_set(r->error, SL_BAD_INPUT, "%s: %s is \"%.60s\", which is not supported: %s are",
+                        sl_published_path(r), r->architecture ? "general.architecture" : "config.json: model_type",
+                        name, sl_published_families(known));
 }
 
 /* Reads the activation of the MLP: gated, or one of gelu's two forms. */
 static int read_activation(const struct sl_published_reading *r, struct sl_transformer *t) {
     static const char *const tanh_forms[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"};
-    const char *key = key_of(r, "hidden_act"), *act;
-    const json_t *value = json_object_get(config_of(r), key);
+    const char *key = sl_published_own_key(r, "hidden_act"), *act;
+    const json_t *value = json_object_get(sl_published_config(r), key);
     if (!value) return SL_OK;
     act = json_string_value(value);
     if (!act) return sl_published_refuse(r, key, "no name");
@@ -129,7 +56,7 @@ static int read_biases(const struct sl_published_reading *r, struct sl_transform
 static bool has_no_window(const struct sl_published_reading *r) {
     const struct sl_gguf_value *value = r->architecture ? sl_published_gguf(r, "attention.sliding_window") : NULL;
     if (r->architecture) return !value || sl_gguf_integer(value, -1) == 0;
-    return !r->family->model.window || json_is_null(json_object_get(config_of(r), "sliding_window"));
+    return !r->family->model.window || json_is_null(json_object_get(sl_published_config(r), "sliding_window"));
 }
 
 /* Reads context and window. A window as long as the context is none. */
@@ -172,7 +99,7 @@ static int read_sizes(const struct sl_published_reading *r) {
     SL_TRY(check_value_width(r, t->head_width));
     SL_TRY(sl_published_size(r, "intermediate_size", "feed_forward_length", 16 * MOST, gated ? 0 : 4 * t->dimension,
                              &t->inside));
-    SL_TRY(sl_published_real(r, config_of(r), "rms_norm_eps", "attention.layer_norm_rms_epsilon", t->epsilon,
+    SL_TRY(sl_published_real(r, sl_published_config(r), "rms_norm_eps", "attention.layer_norm_rms_epsilon", t->epsilon,
                              &t->epsilon));
     SL_TRY(read_activation(r, t));
     SL_TRY(read_context(r));
@@ -188,13 +115,13 @@ static int read_vocabulary(const struct sl_published_reading *r) {
     const struct sl_weight *table = sl_published_tensor(r->published, name);
     if (!table || table->dims != 2 || table->shape[0] < 1 || table->shape[0] > 1 << 24)
         return sl_error_set(r->error, SL_BAD_INPUT, "%s: tensor %s is missing, or no table of at most %d rows",
-                            path_of(r), name, 1 << 24);
+                            sl_published_path(r), name, 1 << 24);
     r->published->transformer.vocabulary = (int)table->shape[0];
     int said;
     SL_TRY(sl_published_size(r, "vocab_size", "vocab_size", 1 << 24, (int)table->shape[0], &said));
     if ((size_t)said != table->shape[0])
-        return sl_error_set(r->error, SL_BAD_INPUT, "%s: tensor %s has %zu rows, and vocab_size is %d", path_of(r),
-                            name, table->shape[0], said);
+        return sl_error_set(r->error, SL_BAD_INPUT, "%s: tensor %s has %zu rows, and vocab_size is %d",
+                            sl_published_path(r), name, table->shape[0], said);
     bool tied = !sl_weights_find(weights, "output.weight");
     if (!r->architecture) SL_TRY(sl_published_flag(r, "tie_word_embeddings", r->family->ties, &tied));
     r->published->transformer.untied_head = !tied;

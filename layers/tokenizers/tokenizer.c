@@ -108,11 +108,6 @@ const char *sl_token_bytes(const struct sl_tokenizer *t, int32_t token, size_t *
     return sl_vocabulary_bytes(t, token);
 }
 
-int32_t sl_token_find(const struct sl_tokenizer *t, const char *text, size_t bytes) {
-    const int32_t special = sl_vocabulary_find(t, SL_TOKEN_SPECIAL, text, bytes);
-    return special >= 0 ? special : sl_vocabulary_find(t, SL_TOKEN_TEXT, text, bytes);
-}
-
 int32_t sl_token_begin(const struct sl_tokenizer *t) { return t->begin; }
 
 int32_t sl_token_end(const struct sl_tokenizer *t) { return t->end; }

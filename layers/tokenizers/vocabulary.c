@@ -54,6 +54,11 @@ int32_t sl_vocabulary_find(const struct sl_tokenizer *t, enum sl_token_kind kind
     return table->count ? table->slot[slot_of(t, table, bytes, count)] - 1 : -1;
 }
 
+int32_t sl_token_find(const struct sl_tokenizer *t, const char *text, size_t bytes) {
+    const int32_t special = sl_vocabulary_find(t, SL_TOKEN_SPECIAL, text, bytes);
+    return special >= 0 ? special : sl_vocabulary_find(t, SL_TOKEN_TEXT, text, bytes);
+}
+
 static bool grow_tokens(struct sl_tokenizer *t, int64_t token) {
     if (token >= t->capacity) {
         const int capacity = token < 512 ? 1024 : 2 * (int)token;

@@ -258,11 +258,6 @@ static int send_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     return sl_channel_post(p->self, channel);
 }
 
-void sl_pipeline_weights_due(struct sl_pipeline *p, const struct sl_action *action) {
-    for (int i = 0; i < sl_schedule_run(p->options.schedule, action->kind); i++)
-        p->weights[action->loop].ready[action->microbatch + i] = true;
-}
-
 static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_action_kind kind, int loop, int microbatch,
                                       int count) {
     static const char *const name[SL_ACTION_KINDS] = {
@@ -286,13 +281,6 @@ static int weight_gradient_groups(struct sl_pipeline *p, int loop, int first) {
     struct sl_context whole = p->context; /* the last stage's output is saved as floats */
     whole.storage = SL_F32;
     return sl_module_backward_weight_each(loss, &whole, p->outputs + output_row(p, first), NULL);
-}
-
-bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_gradients *weights) {
-    if (weights->next >= weights->end) return false;
-    for (int i = 0; i < p->options.wgrad_group; i++)
-        if (!weights->ready[weights->next + i]) return false;
-    return true;
 }
 
 /* Runs the due groups of a loop's weight gradients; if layers are parts, all groups of a sum at once. */
@@ -346,21 +334,6 @@ static int do_action(struct sl_pipeline *p, const struct sl_action *action) {
         break;
     }
     return sl_fail(p->self, SL_BAD_INPUT, "the schedule has an action of unknown kind %d", action->kind);
-}
-
-/* Whether the gradient of ACTION, a backward, is sent at once; it may wait until the previous stage needs it. */
-static bool is_sent(const struct sl_pipeline *p, const struct sl_action *action) {
-    const struct sl_action *next = action + 1, *end = p->actions->action + p->actions->count;
-    return next < end && next->kind == SL_SEND_GRADIENT && next->loop == action->loop &&
-           next->microbatch == action->microbatch;
-}
-
-/* Weight gradients due after a backward run once its gradient has been sent: the previous stage needs it first, and
- * they are not needed before the reduction. They run before the next backward, which may reuse their microbatches'
- * slots. */
-bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_action *action) {
-    return action->kind == SL_WEIGHT_GRADIENT || action->kind == SL_SEND_GRADIENT || action->kind == SL_REDUCE ||
-           (sl_has_weight_gradient(action->kind) && !is_sent(p, action));
 }
 
 /* Records the current action in sl_doing, for verdicts. */

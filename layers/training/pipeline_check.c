@@ -230,10 +230,10 @@ int sl_pipeline_check_batch(const struct sl_pipeline *p, const struct sl_batch *
         return sl_fail(
             p->self, SL_BAD_INPUT,
             "the pipeline has not been opened: sl_pipeline_open, or sl_trainer_open, comes before the first step");
-    if (batch->rows != sl_pipeline_rows(p))
+    if (batch->rows != (int)batch_rows(p))
         return sl_fail(p->self, SL_BAD_INPUT,
                        "the batch has %d rows (its field rows), but the pipeline takes %d: %d microbatches of %d",
-                       batch->rows, sl_pipeline_rows(p), p->microbatches, p->options.rows);
+                       batch->rows, (int)batch_rows(p), p->microbatches, p->options.rows);
     if (p->reads_inputs && !batch->inputs) return lacks(p, "inputs", "the first stage");
     if (p->reads & SL_READS_TOKENS && !batch->tokens) return lacks(p, "tokens", "a stage");
     SL_TRY(check_values(p, "tokens", batch->tokens, batch->rows, 0, p->bounds.tokens));

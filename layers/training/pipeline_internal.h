@@ -127,14 +127,36 @@ static inline bool has_loss(const struct sl_pipeline *p) {
     return has;
 }
 
-/* ---- weight gradients (pipeline.c) ---- */
+/* ---- weight gradients ---- */
 
 /* Marks the weight gradient of ACTION as ready to compute. */
-void sl_pipeline_weights_due(struct sl_pipeline *p, const struct sl_action *action);
-/* Whether the due groups of ACTION's loop run after it. */
-bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_action *action);
+static inline void sl_pipeline_weights_due(struct sl_pipeline *p, const struct sl_action *action) {
+    for (int i = 0; i < sl_schedule_run(p->options.schedule, action->kind); i++)
+        p->weights[action->loop].ready[action->microbatch + i] = true;
+}
+
 /* Whether the loop has a next group, and all of it is due. */
-bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_gradients *weights);
+static inline bool sl_pipeline_group_is_due(const struct sl_pipeline *p, const struct weight_gradients *weights) {
+    if (weights->next >= weights->end) return false;
+    for (int i = 0; i < p->options.wgrad_group; i++)
+        if (!weights->ready[weights->next + i]) return false;
+    return true;
+}
+
+/* Whether the gradient of ACTION, a backward, is sent at once; it may wait until the previous stage needs it. */
+static inline bool is_sent(const struct sl_pipeline *p, const struct sl_action *action) {
+    const struct sl_action *next = action + 1, *end = p->actions->action + p->actions->count;
+    return next < end && next->kind == SL_SEND_GRADIENT && next->loop == action->loop &&
+           next->microbatch == action->microbatch;
+}
+
+/* Whether the due groups of ACTION's loop run after it. Those due after a backward run once its gradient has been sent:
+ * the previous stage needs it first, and they are not needed before the reduction. They run before the next backward,
+ * which may reuse their microbatches' slots. */
+static inline bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_action *action) {
+    return action->kind == SL_WEIGHT_GRADIENT || action->kind == SL_SEND_GRADIENT || action->kind == SL_REDUCE ||
+           (sl_has_weight_gradient(action->kind) && !is_sent(p, action));
+}
 
 /* ---- the stash in a window (pipeline_offload.c) ---- */
 
