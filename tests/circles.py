@@ -26,7 +26,6 @@ LEFT = {
     "layers/modules/sequence": ["mla mla_caches mla_latents", "token_chunks token_table"],
     "spmd/device": ["constants cuda driver graph tape"],
     "tests/fake_cuda": ["cuda graph record streams"],
-    "tests/ptx/executor": ["report team warp"],
 }
 
 

@@ -5,9 +5,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "team.h"
+
+uint64_t ptx_clock(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static struct ptx_options options;
+static void read_options(void) {
+    const char *seed = getenv("SL_PTX_SEED"), *checks = getenv("SL_PTX_CHECK");
+    options = (struct ptx_options){.seed = seed ? strtoull(seed, NULL, 10)
+                                                : (ptx_clock() ^ (uint64_t)getpid() << 20) % 1000000,
+                                   .checks = !checks || strcmp(checks, "0"),
+                                   .goes_on = checks && !strcmp(checks, "tell"),
+                                   .counts = getenv("SL_PTX_COUNTS"),
+                                   .coverage = getenv("SL_PTX_COVERAGE")};
+}
+const struct ptx_options *ptx_options(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_options);
+    return &options;
+}
 
 static void print(const struct ptx_team *team, const struct ptx_warp *warp, uint32_t lane, uint32_t site,
                   const char *format, va_list arguments) {
