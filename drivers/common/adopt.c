@@ -8,41 +8,10 @@
 
 #include "drivers/common/checkpoints.h"
 #include "drivers/common/identity.h"
+#include "drivers/common/option_values.h"
 
 static const char program_key[] = "program";
 enum { KEY = 160 };
-
-/* An option of a driver, and the address of its value. */
-struct entry {
-    const struct sl_option *option; /* NULL: no more options */
-    void *target;
-};
-
-/* Position of an option in the sections. Zeros: before the first. */
-struct place {
-    int section, option;
-};
-static struct entry next_option(const struct sl_options *options, struct place *at) {
-    for (const struct sl_option_section *section; (section = &options->section[at->section])->table; at->section++) {
-        const struct sl_option *option = &section->table[at->option++];
-        if (option->name) return (struct entry){option, (char *)section->target + option->target};
-        at->option = 0;
-    }
-    return (struct entry){0};
-}
-
-static struct entry find_option(const struct sl_options *options, const char *name) {
-    struct place at = {0};
-    struct entry entry;
-    while ((entry = next_option(options, &at)).option && strcmp(entry.option->name, name) != 0) continue;
-    return entry;
-}
-
-bool sl_option_given(const struct sl_options *options, const char *name) {
-    for (int i = 0; i < options->givens; i++)
-        if (!strcmp(options->given[i]->name, name)) return true;
-    return false;
-}
 
 /* ---- writing notes ---- */
 
@@ -86,11 +55,11 @@ int sl_describe_option(struct sl_store *store, const char *name, const char *val
 
 int sl_describe_options(const struct sl_options *options, struct sl_store *store, struct sl_error *error) {
     char program[KEY];
-    struct place at = {0};
+    struct sl_option_place at = {0};
     bool failed = false;
     name_program(options, program);
     failed = sl_store_set_note(store, program_key, program) != SL_OK;
-    for (struct entry entry; (entry = next_option(options, &at)).option;) {
+    for (struct sl_option_entry entry; (entry = sl_option_next(options, &at)).option;) {
         if (!entry.option->keep) continue;
         char *value = print_kept(entry.option, entry.target, &failed);
         const int status = value ? sl_describe_option(store, entry.option->name, value, error) : SL_OK;
@@ -126,7 +95,7 @@ static int refuse_text(const struct sl_adoption *adoption, const char *name, con
 
 /* Whether option NAME was given with another value than the checkpoint's. */
 static bool is_changed(const struct sl_options *options, const char *name) {
-    const struct entry entry = find_option(options, name);
+    const struct sl_option_entry entry = sl_option_find(options, name);
     bool itself, failed = false;
     if (!entry.option || !sl_option_given(options, name)) return false;
     const char *there = find_text(&options->adoption.notes, entry.option, &itself);
@@ -148,7 +117,7 @@ static bool one_changed(const struct sl_options *options, const char *names) {
     return false;
 }
 
-static int take(struct sl_options *options, const struct entry *entry, struct sl_error *error) {
+static int take(struct sl_options *options, const struct sl_option_entry *entry, struct sl_error *error) {
     const struct sl_option *option = entry->option;
     bool itself;
     const char *text = find_text(&options->adoption.notes, option, &itself);
@@ -160,7 +129,7 @@ static int take(struct sl_options *options, const struct entry *entry, struct sl
 /* Whether the learning rate depends on the run's number of steps. */
 static bool rate_falls(const struct sl_options *options) {
     char text[SL_OPTION_TEXT_SIZE];
-    const struct entry rate = find_option(options, "lr-schedule");
+    const struct sl_option_entry rate = sl_option_find(options, "lr-schedule");
     return rate.option && !strcmp(sl_option_print(rate.option, rate.target, text), "cosine");
 }
 
@@ -173,7 +142,7 @@ static bool is_told(const struct sl_options *options, const struct sl_option *op
 }
 
 /* Compares an option given by the user with the checkpoint: another value is refused or reported. */
-static int compare(struct sl_options *options, const struct entry *entry, struct sl_error *error) {
+static int compare(struct sl_options *options, const struct sl_option_entry *entry, struct sl_error *error) {
     struct sl_adoption *adoption = &options->adoption;
     const struct sl_option *option = entry->option;
     bool itself, failed = false;
@@ -207,11 +176,11 @@ int sl_adopt_notes(struct sl_options *options, struct sl_error *error) {
     const enum sl_option_keep most = options->adoption.resumes ? SL_KEPT_STATE
                                      : options->params         ? options->params
                                                                : SL_KEPT_MODEL;
-    struct entry entry;
+    struct sl_option_entry entry;
     if (!is_ours(options)) return SL_OK;
-    for (struct place at = {0}; (entry = next_option(options, &at)).option;)
+    for (struct sl_option_place at = {0}; (entry = sl_option_next(options, &at)).option;)
         if (entry.option->keep && entry.option->keep <= most) SL_TRY(take(options, &entry, error));
-    for (struct place at = {0}; (entry = next_option(options, &at)).option;)
+    for (struct sl_option_place at = {0}; (entry = sl_option_next(options, &at)).option;)
         if (entry.option->keep && entry.option->keep <= most && sl_option_given(options, entry.option->name))
             SL_TRY(compare(options, &entry, error));
     return SL_OK;
@@ -228,16 +197,6 @@ static int read_notes(struct sl_adoption *adoption, struct sl_error *error) {
     if (status == SL_OK && !version) *adoption->file = 0; /* not a checkpoint: values from another source */
     sl_store_free(&file);
     return status;
-}
-
-const char *sl_option_value(const struct sl_options *options, const char *name, char *text) {
-    const struct entry entry = find_option(options, name);
-    return entry.option ? sl_option_print(entry.option, entry.target, text) : NULL;
-}
-
-const char *sl_option_file(const struct sl_options *options, const char *name) {
-    const struct entry entry = find_option(options, name);
-    return entry.option ? *(const char *const *)entry.target : NULL;
 }
 
 int sl_adopt(struct sl_options *options, struct sl_error *error) {

@@ -45,11 +45,4 @@ int sl_describe_options(const struct sl_options *options, struct sl_store *store
 /* Writes one note, before sl_describe_options: VALUE is a default that the run has determined. */
 int sl_describe_option(struct sl_store *store, const char *name, const char *value, struct sl_error *error);
 
-/* Returns the current value of option NAME as sl_option_print does, in TEXT [SL_OPTION_TEXT_SIZE] or as a stored
- * string; NULL: no such option. */
-const char *sl_option_value(const struct sl_options *options, const char *name, char *text);
-/* Returns the file that option NAME gives; NULL: none. */
-const char *sl_option_file(const struct sl_options *options, const char *name);
-bool sl_option_given(const struct sl_options *options, const char *name);
-
 #endif

@@ -1,4 +1,4 @@
-/* identity.c - prints options' values, and hashes contents. */
+/* identity.c - hashes the contents of options and files. */
 #include "drivers/common/identity.h"
 
 #include <errno.h>
@@ -26,46 +26,6 @@ static int add(struct sl_signature *signature, const char *key, const char *text
 }
 
 /* ---- options ---- */
-
-/* Prints VALUE with the fewest digits that read back as VALUE. */
-static void print_real(double value, char text[TEXT]) {
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, TEXT, "%.*g", digits, value);
-        if (isnan(value) || strtod(text, NULL) == value) return;
-    }
-}
-
-static void print_choice(const char *choice, int position, char text[TEXT]) {
-    for (int i = 0; i < position; i++) choice += strcspn(choice, "|") + 1;
-    snprintf(text, TEXT, "%.*s", position < 0 ? 0 : (int)strcspn(choice, "|"), choice);
-}
-
-const char *sl_option_print(const struct sl_option *option, const void *target, char text[TEXT]) {
-    switch (option->kind) {
-    case SL_OPTION_FLAG:
-    case SL_OPTION_SWITCH:
-        return *(const bool *)target ? "yes" : "no";
-    case SL_OPTION_INTEGER:
-        if (option->zero && !*(const int *)target) return option->zero;
-        snprintf(text, TEXT, "%d", *(const int *)target);
-        break;
-    case SL_OPTION_SEED:
-        snprintf(text, TEXT, "%" PRIu64, *(const uint64_t *)target);
-        break;
-    case SL_OPTION_REAL:
-        print_real(*(const double *)target, text);
-        break;
-    case SL_OPTION_CHOICE:
-        print_choice(option->value, *(const int *)target, text);
-        break;
-    case SL_OPTION_LIST:
-        sl_option_print_list(option, *(const int *)target, text, TEXT);
-        break;
-    default: /* texts, and paths as texts */
-        return *(const char *const *)target ? *(const char *const *)target : "none";
-    }
-    return text;
-}
 
 int sl_options_sign(struct sl_signature *signature, const struct sl_option_section *section, struct sl_error *error) {
     char key[TEXT], text[TEXT];

@@ -9,11 +9,6 @@
 #include "drivers/common/options.h"
 #include "layers/storage/tokens.h"
 
-enum { SL_OPTION_TEXT_SIZE = 200 };
-
-/* Returns the value at TARGET, in TEXT or as the stored string; an empty value is "none", "nan" or "". */
-const char *sl_option_print(const struct sl_option *option, const void *target, char text[SL_OPTION_TEXT_SIZE]);
-
 /* Adds every option of SECTION: its name on the command line, and its value, which may be the default. SL_FAILED
  * without memory. */
 int sl_options_sign(struct sl_signature *signature, const struct sl_option_section *section, struct sl_error *error);

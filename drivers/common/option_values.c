@@ -1,6 +1,7 @@
 /* option_values.c - values of options: parsing, allowed ranges, printing. */
 #include "drivers/common/option_values.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,4 +199,85 @@ char *sl_option_note(const struct sl_option *option, const void *target, char *t
 const char *sl_option_value_name(const struct sl_option *option) {
     static const char *const name[] = {[SL_OPTION_INTEGER] = "N", [SL_OPTION_SEED] = "N", [SL_OPTION_REAL] = "X"};
     return option->value ? option->value : name[option->kind];
+}
+
+/* Prints VALUE with the fewest digits that read back as VALUE. */
+static void print_real(double value, char text[SL_OPTION_TEXT_SIZE]) {
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, SL_OPTION_TEXT_SIZE, "%.*g", digits, value);
+        if (isnan(value) || strtod(text, NULL) == value) return;
+    }
+}
+
+static void print_choice(const char *choice, int position, char text[SL_OPTION_TEXT_SIZE]) {
+    for (int i = 0; i < position; i++) choice += strcspn(choice, "|") + 1;
+    snprintf(text, SL_OPTION_TEXT_SIZE, "%.*s", position < 0 ? 0 : (int)strcspn(choice, "|"), choice);
+}
+
+const char *sl_option_print(const struct sl_option *option, const void *target, char text[SL_OPTION_TEXT_SIZE]) {
+    switch (option->kind) {
+    case SL_OPTION_FLAG:
+    case SL_OPTION_SWITCH:
+        return *(const bool *)target ? "yes" : "no";
+    case SL_OPTION_INTEGER:
+        if (option->zero && !*(const int *)target) return option->zero;
+        snprintf(text, SL_OPTION_TEXT_SIZE, "%d", *(const int *)target);
+        break;
+    case SL_OPTION_SEED:
+        snprintf(text, SL_OPTION_TEXT_SIZE, "%" PRIu64, *(const uint64_t *)target);
+        break;
+    case SL_OPTION_REAL:
+        print_real(*(const double *)target, text);
+        break;
+    case SL_OPTION_CHOICE:
+        print_choice(option->value, *(const int *)target, text);
+        break;
+    case SL_OPTION_LIST:
+        sl_option_print_list(option, *(const int *)target, text, SL_OPTION_TEXT_SIZE);
+        break;
+    default: /* texts, and paths as texts */
+        return *(const char *const *)target ? *(const char *const *)target : "none";
+    }
+    return text;
+}
+
+/* ---- a driver's options by name ---- */
+
+struct sl_option_entry sl_option_next(const struct sl_options *options, struct sl_option_place *at) {
+    for (const struct sl_option_section *section; (section = &options->section[at->section])->table; at->section++) {
+        const struct sl_option *option = &section->table[at->option++];
+        if (option->name) return (struct sl_option_entry){option, (char *)section->target + option->target};
+        at->option = 0;
+    }
+    return (struct sl_option_entry){0};
+}
+
+struct sl_option_entry sl_option_find(const struct sl_options *options, const char *name) {
+    struct sl_option_place at = {0};
+    struct sl_option_entry entry;
+    while ((entry = sl_option_next(options, &at)).option && strcmp(entry.option->name, name) != 0) continue;
+    return entry;
+}
+
+bool sl_option_given(const struct sl_options *options, const char *name) {
+    for (int i = 0; i < options->givens; i++)
+        if (!strcmp(options->given[i]->name, name)) return true;
+    return false;
+}
+
+const char *sl_option_value(const struct sl_options *options, const char *name, char *text) {
+    const struct sl_option_entry entry = sl_option_find(options, name);
+    return entry.option ? sl_option_print(entry.option, entry.target, text) : NULL;
+}
+
+const char *sl_option_file(const struct sl_options *options, const char *name) {
+    const struct sl_option_entry entry = sl_option_find(options, name);
+    return entry.option ? *(const char *const *)entry.target : NULL;
+}
+
+const char *sl_option_path(const struct sl_option *option, const char *text) {
+    if (option->path == SL_PATH_NONE) return NULL;
+    const size_t prefix = option->prefix ? strlen(option->prefix) : 0;
+    if (!text || (prefix && strncmp(text, option->prefix, prefix) != 0)) return NULL;
+    return text[prefix] ? text + prefix : NULL;
 }

@@ -33,4 +33,22 @@ static inline bool sl_option_has_negation(const struct sl_option *option) {
 /* Returns the length of the first choice in LIST, which ends at the next '|' or at the end. */
 static inline size_t sl_option_choice_length(const char *list) { return strcspn(list, "|"); }
 
+/* ---- a driver's options by name ---- */
+
+/* An option of a driver, and the address of its value. */
+struct sl_option_entry {
+    const struct sl_option *option; /* NULL: no more options */
+    void *target;
+};
+
+/* Position of an option in the sections. Zeros: before the first. */
+struct sl_option_place {
+    int section, option;
+};
+
+/* The next option of all sections, from *AT on, which moves behind it. */
+struct sl_option_entry sl_option_next(const struct sl_options *options, struct sl_option_place *at);
+/* The option NAME, or none. */
+struct sl_option_entry sl_option_find(const struct sl_options *options, const char *name);
+
 #endif

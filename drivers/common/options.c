@@ -227,13 +227,6 @@ static int walk(const struct parser *parser, struct sl_options *options, bool se
     return -1;
 }
 
-const char *sl_option_path(const struct sl_option *option, const char *text) {
-    if (option->path == SL_PATH_NONE) return NULL;
-    const size_t prefix = option->prefix ? strlen(option->prefix) : 0;
-    if (!text || (prefix && strncmp(text, option->prefix, prefix) != 0)) return NULL;
-    return text[prefix] ? text + prefix : NULL;
-}
-
 /* Returns the use of an option's file. A model or a tokenizer named in a checkpoint may be missing until it is
  * opened. */
 static enum sl_path_use path_use(const struct sl_options *options, const struct sl_option *option) {

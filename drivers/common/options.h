@@ -121,8 +121,18 @@ int sl_options_parse(struct sl_options *options, int argc, char **argv);
 /* Reads TEXT in command-line syntax; a flag or switch from "yes" or "no". Returns false and changes nothing if TEXT
  * is not allowed. */
 bool sl_option_read(const struct sl_option *option, const char *text, void *target);
+enum { SL_OPTION_TEXT_SIZE = 200 };
+/* Returns the value at TARGET, in TEXT or as the stored string; an empty value is "none", "nan" or "". */
+const char *sl_option_print(const struct sl_option *option, const void *target, char text[SL_OPTION_TEXT_SIZE]);
 /* Returns the start of the file name in TEXT, an option's value; NULL: it names no file. */
 const char *sl_option_path(const struct sl_option *option, const char *text);
+
+/* Returns the current value of option NAME as sl_option_print does, in TEXT [SL_OPTION_TEXT_SIZE] or as a stored
+ * string; NULL: no such option. */
+const char *sl_option_value(const struct sl_options *options, const char *name, char *text);
+/* Returns the file that option NAME gives; NULL: none. */
+const char *sl_option_file(const struct sl_options *options, const char *name);
+bool sl_option_given(const struct sl_options *options, const char *name);
 
 /* Frees the signature and the arguments, including the texts in the sections' structs. */
 void sl_options_free(struct sl_options *options);

@@ -39,16 +39,6 @@ struct bench {
     float *least; /* [coordinates][products], one array for coordinates sharing memory */
 };
 
-double sl_median_of(double *value, int count) {
-    for (int i = 1; i < count; i++)
-        for (int j = i; j > 0 && value[j] < value[j - 1]; j--) {
-            const double kept = value[j];
-            value[j] = value[j - 1];
-            value[j - 1] = kept;
-        }
-    return value[count / 2];
-}
-
 /* Does WHAT once; *AMOUNT receives the number of units for which times are given. */
 typedef int work(struct bench *bench, void *what, double *amount);
 

@@ -14,6 +14,16 @@
 #include "layers/kernels/gemm.h"
 #include "spmd/device/device.h"
 
+double sl_median_of(double *value, int count) {
+    for (int i = 1; i < count; i++)
+        for (int j = i; j > 0 && value[j] < value[j - 1]; j--) {
+            const double kept = value[j];
+            value[j] = value[j - 1];
+            value[j - 1] = kept;
+        }
+    return value[count / 2];
+}
+
 enum {
     ROUNDS = 24,       /* per timing; */
     TIMES = 9,         /* timings; the median counts; */

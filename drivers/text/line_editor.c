@@ -28,7 +28,7 @@ static char *prompt(EditLine *edit) { return (char *)of(edit)->lines->prompt; }
 static int next_character(EditLine *edit, wchar_t *to) {
     mbstate_t state = {0};
     for (;;) {
-        const int byte = sl_lines_byte(of(edit)->lines);
+        const int byte = of(edit)->lines->next_byte(of(edit)->lines);
         if (byte < 0) return byte == SL_BYTE_LAST ? 0 : -1;
         const char c = (char)byte;
         const size_t used = mbrtowc(to, &c, 1, &state);

@@ -10,22 +10,6 @@
 
 #include "spmd/base/memory.h"
 
-int sl_lines_open(struct sl_lines **lines, const char *prompt, struct sl_error *error) {
-    struct sl_lines *l = *lines = calloc(1, sizeof *l);
-    if (!l) return sl_error_set(error, SL_FAILED, "no memory for lines");
-    const bool shown = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
-    l->prompt = shown ? prompt : "";
-    if (shown) l->editor = sl_line_editor_open(l);
-    return SL_OK;
-}
-
-void sl_lines_close(struct sl_lines *l) {
-    if (!l) return;
-    sl_line_editor_close(l->editor);
-    free(l->text);
-    free(l);
-}
-
 /* ---- bytes ---- */
 
 static bool given_up(const struct sl_lines *l) { return l->watch->gives_up && l->watch->gives_up(l->watch->arg); }
@@ -43,7 +27,7 @@ static bool wait_for_byte(struct sl_lines *l) {
     return false;
 }
 
-int sl_lines_byte(struct sl_lines *l) {
+static int next_byte(struct sl_lines *l) {
     unsigned char byte;
     while (wait_for_byte(l)) {
         const ssize_t got = read(STDIN_FILENO, &byte, 1);
@@ -55,6 +39,23 @@ int sl_lines_byte(struct sl_lines *l) {
 }
 
 /* ---- lines ---- */
+
+int sl_lines_open(struct sl_lines **lines, const char *prompt, struct sl_error *error) {
+    struct sl_lines *l = *lines = calloc(1, sizeof *l);
+    if (!l) return sl_error_set(error, SL_FAILED, "no memory for lines");
+    const bool shown = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
+    l->next_byte = next_byte;
+    l->prompt = shown ? prompt : "";
+    if (shown) l->editor = sl_line_editor_open(l);
+    return SL_OK;
+}
+
+void sl_lines_close(struct sl_lines *l) {
+    if (!l) return;
+    sl_line_editor_close(l->editor);
+    free(l->text);
+    free(l);
+}
 
 static bool add(struct sl_lines *l, char byte) {
     char *text = sl_grow(l->text, l->count, &l->room, 256, 1);
@@ -74,7 +75,7 @@ static int read_plain(struct sl_lines *l, enum sl_line *what, struct sl_error *e
     l->count = 0;
     fputs(l->prompt, stdout);
     fflush(stdout);
-    while ((byte = sl_lines_byte(l)) >= 0 && byte != '\n') {
+    while ((byte = next_byte(l)) >= 0 && byte != '\n') {
         if (l->count == SL_LONGEST_LINE) return too_long(error);
         if (!add(l, (char)byte)) return sl_error_set(error, SL_FAILED, "no memory for a line");
     }

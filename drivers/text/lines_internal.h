@@ -7,8 +7,13 @@
 
 struct sl_line_editor;
 
+enum { SL_BYTE_LAST = -1, SL_BYTE_NONE = -2 };
+
 /* Reader of stdin's lines. */
 struct sl_lines {
+    /* Waits for the next byte and returns it; SL_BYTE_LAST: end of input; SL_BYTE_NONE: the line is given up, or
+     * reading has ended with a status. */
+    int (*next_byte)(struct sl_lines *lines);
     const char *prompt;            /* "": not printed */
     struct sl_line_editor *editor; /* NULL: lines are read without editing */
     const struct sl_line_watch *watch;
@@ -17,11 +22,6 @@ struct sl_lines {
     char *text;
     int count, room;
 };
-
-enum { SL_BYTE_LAST = -1, SL_BYTE_NONE = -2 };
-/* Waits for the next byte and returns it; SL_BYTE_LAST: end of input; SL_BYTE_NONE: the line is given up, or reading
- * has ended with a status. */
-int sl_lines_byte(struct sl_lines *lines);
 
 /* Opens an editor for the terminal; NULL: there is none. */
 struct sl_line_editor *sl_line_editor_open(struct sl_lines *lines);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "drivers/common/interrupt.h"
 #include "drivers/transformer/transformer.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
@@ -20,6 +21,18 @@ const struct sl_option transformer_ending_table[] = {
 
 /* ---- end of a sample ---- */
 
+/* An answer of a conversation ends where the template of chats says so. */
+static void take_from_talk(const struct transformer_job *job, struct transformer_ending *ending) {
+    if (!job->talk.written) return;
+    const char *end = sl_chat_end(&job->talk.writer);
+    if (job->tokenizer) {
+        ending->turn = sl_token_find(job->tokenizer, end, strlen(end));
+        return;
+    }
+    ending->stop = end;
+    ending->stop_bytes = strlen(end);
+}
+
 void transformer_open_ending(struct transformer_ending *ending, const struct transformer_job *job) {
     const char *stop = job->config->stop;
     *ending = (struct transformer_ending){.job = job,
@@ -27,7 +40,7 @@ void transformer_open_ending(struct transformer_ending *ending, const struct tra
                                           .turn = -1,
                                           .stop = transformer_shows_text(job) ? stop : NULL,
                                           .stop_bytes = stop ? strlen(stop) : 0};
-    if (job->config->interactive) transformer_talk_ending(job, ending);
+    if (job->config->interactive) take_from_talk(job, ending);
 }
 
 bool transformer_has_ending(const struct transformer_ending *ending) {
@@ -182,6 +195,12 @@ int transformer_end_print(struct transformer_ending *ending, struct sl_error *er
     putchar('\n');
     if (fflush(stdout) && !p->failed) p->failed = errno;
     return p->failed ? sl_error_set(error, SL_FAILED, "stdout: %s", strerror(p->failed)) : SL_OK;
+}
+
+/* Callback of struct sl_generation. */
+bool transformer_stops_talk(void *arg) {
+    (void)arg;
+    return sl_interrupt_stopped() || sl_interrupt_arrived() != 0;
 }
 
 void transformer_close_printer(struct transformer_ending *ending) {

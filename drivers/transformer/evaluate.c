@@ -19,13 +19,6 @@ static int add_batch(struct sl_worker *worker, const struct sl_batch *batch, str
     return SL_OK;
 }
 
-int64_t transformer_scored(const struct transformer_job *job) {
-    if (job->choices.count) return job->choices.samples.count;
-    if (job->chats.samples.count) return transformer_chats_scored(job);
-    if (job->eval_tokens.files) return sl_tokens_windows(&job->eval_tokens, true, job->job.sequence);
-    return (int64_t)job->config->evaluate_batches * job->job.options->batch;
-}
-
 int transformer_evaluate(struct sl_worker *worker, struct transformer_watch *watch, struct transformer_score *score) {
     const struct transformer_job *job = transformer_job_of(worker);
     const int64_t batch = worker->job->options->batch, batches = (transformer_scored(job) + batch - 1) / batch;
@@ -71,28 +64,6 @@ static double bits_per_byte(const struct transformer_job *job) {
     return job->score.loss / log(2) * (job->score.tokens / job->scored_bytes);
 }
 
-static double sequences_per_second(const struct transformer_job *job) {
-    return 1e3 * (double)transformer_scored(job) / job->stream.measured.all;
-}
-
-static void print_times(const struct transformer_times *times) {
-    printf("%.1f ms, ramp-up %.1f, ramp-down %.1f, utilization %.0f %%", times->all, times->ramp_up, times->ramp_down,
-           100 * times->utilization);
-}
-
-void transformer_print_stream(const struct transformer_job *job) {
-    printf("%.3g sequences/s: ", sequences_per_second(job));
-    print_times(&job->stream.measured);
-    printf("; simulated: ");
-    print_times(&job->stream.simulated);
-    putchar('\n');
-}
-
-json_t *transformer_json_times(const struct transformer_times *times) {
-    return json_pack("{so so so so}", "ms", sl_json_real(times->all), "ramp_up_ms", sl_json_real(times->ramp_up),
-                     "ramp_down_ms", sl_json_real(times->ramp_down), "utilization", sl_json_real(times->utilization));
-}
-
 static void print_table(const struct transformer_job *job) {
     static const struct sl_column column[] = {
         {"loss (nats)", 12}, {"perplexity", 12}, {"bits per byte", 13}, {"tokens", 10}};
@@ -126,7 +97,7 @@ static int print_json(const struct transformer_job *job, struct sl_error *error)
                                    sl_json_real(exp(loss)), "bits_per_byte", sl_json_real(bits_per_byte(job)), "tokens",
                                    (json_int_t)job->score.tokens, "evaluation_loss", sl_json_real(loss), "parameters",
                                    (json_int_t)sl_transformer_parameters(&job->model), "sequences_per_second",
-                                   sl_json_real(sequences_per_second(job)), "measured",
+                                   sl_json_real(transformer_sequences_per_second(job)), "measured",
                                    transformer_json_times(&job->stream.measured), "simulated",
                                    transformer_json_times(&job->stream.simulated), "memory",
                                    sl_memory_json(job->training.memory, &job->job.mesh), "processes",

@@ -12,7 +12,7 @@
 
 /* ---- options ---- */
 
-enum { NO_TEMPLATE = SL_CHAT_LLAMA3 + 1, MOST_CONTEXT = 2048 };
+enum { MOST_CONTEXT = 2048 };
 
 const struct sl_option transformer_interactive_table[] = {
     {"interactive", SL_OPTION_FLAG, offsetof(struct transformer_config, interactive),
@@ -36,52 +36,11 @@ int transformer_context(const struct transformer_config *config) {
     return context < MOST_CONTEXT ? context : MOST_CONTEXT;
 }
 
-static int open_template(struct transformer_job *job, struct sl_error *error) {
-    const struct transformer_config *config = job->config;
-    const int template = config->chat_template;
-    const bool none = template == NO_TEMPLATE ||
-                      (template == SL_CHAT_BY_TOKENIZER && (!job->tokenizer || !sl_chat_has_template(job->tokenizer)));
-    if (none && config->system)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--system: there is no template of chats to write it by: give "
-                            "--chat-template, or write it as the first line");
-    if (none) return job->tokenizer ? sl_encoder_open(&job->talk.encoder, job->tokenizer, error) : SL_OK;
-    if (config->stop)
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--stop: answers end where the template of chats says so: leave it "
-                            "out, or give --chat-template none");
-    job->talk.written = true;
-    return sl_chat_writer_open(&job->talk.writer, job->tokenizer, (enum sl_chat_template) template, error);
-}
-
-/* Prepares the job. The generator's prompt may be any token: it is not read. */
-int transformer_prepare_talk(struct transformer_job *job, struct sl_error *error) {
-    if (!job->config->interactive) return SL_OK;
-    if (!transformer_shows_text(job))
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--interactive: the text of the model's %d tokens is unknown: give "
-                            "--tokenizer",
-                            job->model.vocabulary);
-    SL_TRY(open_template(job, error));
-    return sl_prompts_add(&job->prompts, &(int32_t){0}, 1, error);
-}
-
 void transformer_close_talk(struct transformer_job *job) {
     sl_chat_writer_close(&job->talk.writer);
     sl_encoder_close(job->talk.encoder);
     sl_token_list_free(&job->talk.tokens);
     sl_lines_close(job->talk.lines);
-}
-
-void transformer_talk_ending(const struct transformer_job *job, struct transformer_ending *ending) {
-    if (!job->talk.written) return;
-    const char *end = sl_chat_end(&job->talk.writer);
-    if (job->tokenizer) {
-        ending->turn = sl_token_find(job->tokenizer, end, strlen(end));
-        return;
-    }
-    ending->stop = end;
-    ending->stop_bytes = strlen(end);
 }
 
 /* ---- a conversation ---- */
@@ -108,12 +67,6 @@ struct said {
 static bool talks(const struct conversation *c) { return c->worker->self->coordinate == 0; }
 
 static bool is_to_end(void) { return sl_interrupt_arrived() != 0; }
-
-/* Callback of struct sl_generation. */
-bool transformer_stops_talk(void *arg) {
-    (void)arg;
-    return sl_interrupt_stopped() || is_to_end();
-}
 
 static int meanwhile(void *arg) {
     const struct conversation *c = arg;

@@ -155,12 +155,42 @@ int transformer_check_samples(const struct transformer_job *job, struct sl_error
                         config->in_flight ? "in flight" : "to make");
 }
 
+static int open_template(struct transformer_job *job, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    const int template = config->chat_template;
+    const bool none = template == TRANSFORMER_NO_TEMPLATE ||
+                      (template == SL_CHAT_BY_TOKENIZER && (!job->tokenizer || !sl_chat_has_template(job->tokenizer)));
+    if (none && config->system)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--system: there is no template of chats to write it by: give "
+                            "--chat-template, or write it as the first line");
+    if (none) return job->tokenizer ? sl_encoder_open(&job->talk.encoder, job->tokenizer, error) : SL_OK;
+    if (config->stop)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--stop: answers end where the template of chats says so: leave it "
+                            "out, or give --chat-template none");
+    job->talk.written = true;
+    return sl_chat_writer_open(&job->talk.writer, job->tokenizer, (enum sl_chat_template) template, error);
+}
+
+/* Prepares a conversation. The generator's prompt may be any token: it is not read. */
+static int prepare_talk(struct transformer_job *job, struct sl_error *error) {
+    if (!job->config->interactive) return SL_OK;
+    if (!transformer_shows_text(job))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--interactive: the text of the model's %d tokens is unknown: give "
+                            "--tokenizer",
+                            job->model.vocabulary);
+    SL_TRY(open_template(job, error));
+    return sl_prompts_add(&job->prompts, &(int32_t){0}, 1, error);
+}
+
 int transformer_read_prompts(struct transformer_job *job, struct sl_error *error) {
     const struct transformer_config *config = job->config;
     const struct sl_sampling sampling = {config->temperature, config->top_k, config->top_p};
     if (job->command == TRANSFORMER_EVALUATE || job->command == TRANSFORMER_EXPORT) return SL_OK;
     SL_TRY(transformer_know_tokens(job, error));
-    if (job->command == TRANSFORMER_GENERATE) SL_TRY(transformer_prepare_talk(job, error));
+    if (job->command == TRANSFORMER_GENERATE) SL_TRY(prepare_talk(job, error));
     if (job->config->interactive) return sl_sampling_check(&sampling, error);
     SL_TRY(read_prompts(job, error));
     SL_TRY(transformer_encode_prompts(job, error));

@@ -200,3 +200,27 @@ int transformer_judge_stream(struct transformer_job *job, struct sl_error *error
     free(stage);
     return status;
 }
+
+/* ---- report ---- */
+
+double transformer_sequences_per_second(const struct transformer_job *job) {
+    return 1e3 * (double)transformer_scored(job) / job->stream.measured.all;
+}
+
+static void print_times(const struct transformer_times *times) {
+    printf("%.1f ms, ramp-up %.1f, ramp-down %.1f, utilization %.0f %%", times->all, times->ramp_up, times->ramp_down,
+           100 * times->utilization);
+}
+
+void transformer_print_stream(const struct transformer_job *job) {
+    printf("%.3g sequences/s: ", transformer_sequences_per_second(job));
+    print_times(&job->stream.measured);
+    printf("; simulated: ");
+    print_times(&job->stream.simulated);
+    putchar('\n');
+}
+
+json_t *transformer_json_times(const struct transformer_times *times) {
+    return json_pack("{so so so so}", "ms", sl_json_real(times->all), "ramp_up_ms", sl_json_real(times->ramp_up),
+                     "ramp_down_ms", sl_json_real(times->ramp_down), "utilization", sl_json_real(times->utilization));
+}

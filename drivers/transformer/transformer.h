@@ -346,6 +346,7 @@ int transformer_score_choices(struct sl_worker *worker, struct transformer_watch
 /* Prints the number of right answers. */
 int transformer_report_choices(const struct transformer_job *job, struct sl_error *error);
 /* Print the times of an evaluation, for people and as JSON. */
+double transformer_sequences_per_second(const struct transformer_job *job);
 void transformer_print_stream(const struct transformer_job *job);
 json_t *transformer_json_times(const struct transformer_times *times);
 
@@ -374,15 +375,12 @@ int transformer_run_evaluation(struct transformer_job *job, const struct sl_engi
 /* Generates and prints samples. */
 int transformer_run_generation(struct transformer_job *job, const struct sl_engine *engine, struct sl_error *error);
 
-/* interactive.c: sets up the template of --interactive; does nothing without --interactive. */
-int transformer_prepare_talk(struct transformer_job *job, struct sl_error *error);
+enum { TRANSFORMER_NO_TEMPLATE = SL_CHAT_LLAMA3 + 1 }; /* --chat-template none */
 void transformer_close_talk(struct transformer_job *job);
 /* Returns the default number of tokens in a conversation. */
 int transformer_context(const struct transformer_config *config);
 /* Opens stdin before the run, in the speaking process. */
 int transformer_open_lines(struct transformer_job *job, struct sl_error *error);
-/* Adds to ENDING the end of an answer. */
-void transformer_talk_ending(const struct transformer_job *job, struct transformer_ending *ending);
 /* Callback of struct sl_generation: whether the user stops the answer. */
 bool transformer_stops_talk(void *arg);
 /* Holds the conversation until there are no more lines. Collective over the mesh. */
@@ -403,6 +401,8 @@ int transformer_open_generator(struct sl_generator **generator, struct sl_worker
 /* Adds to BUDGET the sampler's bytes. Collective over the mesh. */
 int transformer_plan_sampler(struct sl_worker *worker, struct sl_budget *budget);
 int transformer_sample(struct transformer_sampler *sampler, int64_t step);
+/* Generates; during a training, prints the samples under STEP. */
+int transformer_sampler_run(struct transformer_sampler *sampler, int64_t step, struct sl_generated *generated);
 void transformer_close_sampler(struct transformer_sampler *sampler);
 
 #endif

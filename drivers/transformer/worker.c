@@ -94,28 +94,3 @@ int transformer_open_worker(struct sl_worker *worker, struct sl_spmd *self, stru
     *opened = true;
     return SL_OK;
 }
-
-int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, struct sl_batch *batch) {
-    const struct transformer_job *job = transformer_job_of(worker);
-    const struct transformer_worker *own = worker->own;
-    const int64_t mine = first + (int64_t)sl_axis_index(worker->self, sl_data_axis) * worker->job->local;
-    const struct sl_tokens *tokens = evaluation && job->eval_tokens.files ? &job->eval_tokens : &job->tokens;
-    *batch = (struct sl_batch){.rows = worker->job->local * worker->job->sequence,
-                               .tokens = own->inputs,
-                               .labels = own->labels,
-                               .places = own->places};
-    if (job->chats.samples.count) {
-        transformer_fetch_chats(worker, evaluation, first, mine, batch);
-        return SL_OK;
-    }
-    if (job->choices.count) {
-        sl_samples_fetch(&job->choices.samples, mine, worker->job->local, worker->job->sequence, own->inputs,
-                         own->labels, NULL);
-        return SL_OK;
-    }
-    SL_TRY(sl_tokens_fetch(tokens, evaluation, worker->job->seed, mine, worker->job->local, worker->job->sequence,
-                           own->inputs, own->labels, &worker->self->error));
-    if (own->places)
-        sl_tokens_places(own->inputs, worker->job->local, worker->job->sequence, job->document, own->places);
-    return SL_OK;
-}
