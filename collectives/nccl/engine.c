@@ -8,26 +8,6 @@
 #include "collectives/launcher.h"
 #include "spmd/device/device.h"
 
-static const struct sl_nccl_hosts *hosts_of(const struct sl_engine *engine) {
-    return engine->table->apart ? &sl_nccl_processes : &sl_nccl_threads;
-}
-
-struct sl_nccl_coordinate *sl_nccl_self(const struct sl_spmd *self) {
-    return &hosts_of(self->engine)->run_of(self)->coordinate[self->coordinate];
-}
-
-void *sl_nccl_take(struct sl_nccl_coordinate *me, size_t bytes, bool host) {
-    struct sl_nccl_memory *kept = malloc(sizeof *kept);
-    void *memory = kept ? (host ? sl_device.take_host : sl_device.take)(bytes) : NULL;
-    if (!memory) {
-        free(kept);
-        return NULL;
-    }
-    *kept = (struct sl_nccl_memory){me->memory, memory, host};
-    me->memory = kept;
-    return memory;
-}
-
 /* ---- one coordinate ---- */
 
 /* Waits for all flights: a peer may still need data sent from here. */
@@ -68,7 +48,8 @@ static int run_coordinate(struct sl_spmd *self, void *arg) {
 static struct sl_nccl_run *new_run(const struct sl_mesh *mesh, const struct sl_engine *engine) {
     struct sl_nccl_run *run = calloc(1, sizeof *run + (size_t)mesh->size * sizeof *run->coordinate);
     if (!run) return NULL;
-    run->hosts = hosts_of(engine);
+    run->hosts = sl_nccl_hosts_of(engine);
+    run->branches = &sl_nccl_branches;
     run->mesh = mesh;
     run->engine = engine;
     if (run->hosts->open(run)) {

@@ -114,6 +114,7 @@ struct sl_nccl_coordinate {
 
 struct sl_nccl_run {
     const struct sl_nccl_hosts *hosts;
+    const struct sl_cuda_branches *branches; /* of graphs.c */
     const struct sl_mesh *mesh;
     const struct sl_engine *engine;
     sl_program *program;
@@ -129,6 +130,9 @@ struct sl_nccl_run {
     struct sl_nccl_coordinate coordinate[];
 };
 
+/* ---- a coordinate (coordinate.c) ---- */
+
+const struct sl_nccl_hosts *sl_nccl_hosts_of(const struct sl_engine *engine);
 struct sl_nccl_coordinate *sl_nccl_self(const struct sl_spmd *self);
 
 static inline struct sl_cuda_queue *sl_nccl_queue(const struct sl_nccl_coordinate *me) { return me->self->queue; }
@@ -313,7 +317,7 @@ void sl_nccl_comparisons_close(struct sl_nccl_group *group);
 bool sl_nccl_describe(struct sl_nccl_group *group, struct sl_nccl_call *c);
 bool sl_nccl_judge(struct sl_nccl_group *group, struct sl_nccl_call *c);
 
-/* ---- calls as parts of graphs (graphs.c) ---- */
+/* ---- calls and messages whose peers are asked later (owed.c) ---- */
 
 /* A call over a group, or a message at this end of a channel, ended here without asking the peers' hosts. */
 struct sl_nccl_owed {
@@ -326,21 +330,12 @@ struct sl_nccl_owed {
 
 /* OPEN: from now on ME's queue may hold back calls over groups; otherwise it stops. No effect if nothing changes. */
 void sl_nccl_branch(struct sl_nccl_coordinate *me, bool open);
-/* Whether a planned call is recorded on the queue's tape. If so, the next two enqueue its start and its end. */
-bool sl_nccl_may_hold(struct sl_nccl_group *group, const struct sl_nccl_call *c);
-bool sl_nccl_hold_start(struct sl_nccl_group *group, struct sl_nccl_call *c);
-bool sl_nccl_hold_end(struct sl_nccl_group *group, const struct sl_nccl_call *c);
-/* Whether sl_test of C must answer "not done" in any case. */
-bool sl_nccl_answers_late(const struct sl_nccl_group *group, const struct sl_nccl_call *c);
 /* Whether the host need not wait for C's peers now, and will ask them later. */
 bool sl_nccl_owe(struct sl_nccl_group *group, const struct sl_nccl_call *c);
 /* The same for a channel's slot: the other end's count of messages must reach TARGET. */
 bool sl_nccl_owe_message(struct sl_nccl_channel *channel, int slot, uint32_t target);
 /* Moves a refused capture's error from the wire to the queue: the call can still run without a graph. Returns false. */
 bool sl_nccl_refused(struct sl_cuda_queue *queue, struct sl_nccl_wire *wire);
-/* Called before GROUP's call number TICKET begins: releases held-back work if the beginning may wait for peers. */
-void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket);
-
 /* ---- channels (channel.c) ---- */
 
 enum { SL_NCCL_SENDER, SL_NCCL_RECEIVER };
@@ -391,6 +386,18 @@ const char *sl_nccl_waiting(const struct sl_nccl_channel *channel);
 void sl_nccl_channels_join(struct sl_nccl_coordinate *me, bool lost);
 void sl_nccl_channels_mark(struct sl_nccl_coordinate *me);
 void sl_nccl_channels_close(struct sl_nccl_coordinate *me);
+
+/* ---- calls as parts of graphs (graphs.c) ---- */
+
+extern const struct sl_cuda_branches sl_nccl_branches;
+/* Whether a planned call is recorded on the queue's tape. If so, the next two enqueue its start and its end. */
+bool sl_nccl_may_hold(struct sl_nccl_group *group, const struct sl_nccl_call *c);
+bool sl_nccl_hold_start(struct sl_nccl_group *group, struct sl_nccl_call *c);
+bool sl_nccl_hold_end(struct sl_nccl_group *group, const struct sl_nccl_call *c);
+/* Whether sl_test of C must answer "not done" in any case. */
+bool sl_nccl_answers_late(const struct sl_nccl_group *group, const struct sl_nccl_call *c);
+/* Called before GROUP's call number TICKET begins: releases held-back work if the beginning may wait for peers. */
+void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket);
 
 /* ---- coordinates as threads (threads.c), or as processes (processes.c, or alone.c without MPI) ---- */
 

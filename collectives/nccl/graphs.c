@@ -14,11 +14,9 @@
  * Two kinds of calls are never held back: calls with memory of the host, and calls compared in their streams
  * (compare.c). */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "collectives/nccl/engine.h"
-#include "spmd/base/memory.h"
 
 /* Limits, in seconds, of the wait of a host with held-back calls for a late host; the wait is as long as a step. It
  * costs little, since the calls wait for the late host on the device, too. But if the late host waits for a held-back
@@ -66,15 +64,6 @@ static void describe(struct beginning *made, struct sl_nccl_group *group, const 
 }
 
 /* ---- entries of the tape ---- */
-
-bool sl_nccl_refused(struct sl_cuda_queue *queue, struct sl_nccl_wire *wire) {
-    if (!sl_cuda_captures(queue)) return false;
-    pthread_mutex_lock(&wire->lock);
-    if (wire->failure.status) sl_cuda_fail(queue, "NCCL", wire->failure.message);
-    wire->failure = (struct sl_error){0};
-    pthread_mutex_unlock(&wire->lock);
-    return false;
-}
 
 static bool begin_branch(struct sl_cuda_queue *queue, struct sl_nccl_group *group, struct sl_nccl_call *c) {
     struct sl_nccl_wire *wire = &group->wire;
@@ -168,17 +157,8 @@ static void settle(void *owner) {
     me->owes = 0;
 }
 
-static const struct sl_cuda_branches branches = {
+const struct sl_cuda_branches sl_nccl_branches = {
     .begin = begin, .end = end, .post = sl_nccl_send, .rest = sl_nccl_rest, .join = join, .settle = settle};
-
-void sl_nccl_branch(struct sl_nccl_coordinate *me, bool open) {
-    struct sl_cuda_queue *queue = sl_nccl_queue(me);
-    if (queue && open != (queue->branches != NULL)) sl_cuda_branch(queue, open ? &branches : NULL, open ? me : NULL);
-    if (open) return;
-    free(me->owed);
-    me->owed = NULL;
-    me->owes = me->owed_room = 0;
-}
 
 /* ---- the two halves of a call ---- */
 
@@ -233,24 +213,6 @@ bool sl_nccl_hold_start(struct sl_nccl_group *group, struct sl_nccl_call *c) {
  * messages needed first by the peer. */
 bool sl_nccl_answers_late(const struct sl_nccl_group *group, const struct sl_nccl_call *c) {
     return c->taped && sl_cuda_course(sl_nccl_queue(group->wire.me)) != SL_CUDA_AT_ONCE;
-}
-
-static bool owe(struct sl_nccl_coordinate *me, const struct sl_nccl_owed *what) {
-    if (sl_cuda_course(sl_nccl_queue(me)) != SL_CUDA_LATER) return false;
-    struct sl_nccl_owed *owed = sl_grow(me->owed, me->owes, &me->owed_room, 64, sizeof *owed);
-    if (!owed) return false;
-    me->owed = owed;
-    owed[me->owes++] = *what;
-    sl_nccl_queue(me)->owes = true;
-    return true;
-}
-
-bool sl_nccl_owe(struct sl_nccl_group *group, const struct sl_nccl_call *c) {
-    return owe(group->wire.me, &(struct sl_nccl_owed){.group = group, .call = c->call, .ticket = c->ticket});
-}
-
-bool sl_nccl_owe_message(struct sl_nccl_channel *channel, int slot, uint32_t target) {
-    return owe(channel->me, &(struct sl_nccl_owed){.channel = channel, .slot = slot, .ticket = target});
 }
 
 bool sl_nccl_hold_end(struct sl_nccl_group *group, const struct sl_nccl_call *c) {
