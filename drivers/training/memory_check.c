@@ -37,7 +37,7 @@ static enum sl_limit exceeded(const struct sl_limits *limits, double bytes) {
     return limit < SL_LIMIT_DEVICE ? (enum sl_limit)limit : SL_LIMITS;
 }
 
-/* Whether planning is worth it: it takes time with the square of a stage's parameters, and if the job is far too
+/* Whether planning is worth it: it takes time, and if the job is far too
  * large, no options make it fit on this machine. */
 static bool can_be_planned(const struct sl_job *job, double bytes, double room) {
     enum { MOST_LAYERS = 256, FAR = 1024 };

@@ -27,14 +27,36 @@ void sl_parameters_close(struct sl_parameters *parameters) {
     sl_device.give(parameters->memory);
     free(parameters->range);
     free(parameters->list);
+    free(parameters->place);
     *parameters = (struct sl_parameters){0};
 }
 
+/* The place of NAME, or the free one where it belongs. */
+static int *place_of(const struct sl_parameters *parameters, const char *name, uint64_t mark) {
+    const size_t places = 2 * (size_t)parameters->capacity;
+    size_t at = mark % places;
+    for (int i; (i = parameters->place[at]); at = (at + 1) % places)
+        if (parameters->list[i - 1].mark == mark && !strcmp(parameters->list[i - 1].name, name)) break;
+    return &parameters->place[at];
+}
+
 static int find(const struct sl_parameters *parameters, const char *name) {
-    const uint64_t mark = sl_hash(name, strlen(name));
-    for (int i = 0; i < parameters->count; i++)
-        if (parameters->list[i].mark == mark && !strcmp(parameters->list[i].name, name)) return i;
-    return -1;
+    return parameters->count ? *place_of(parameters, name, sl_hash(name, strlen(name))) - 1 : -1;
+}
+
+/* Makes room for one more parameter. Returns false without memory. */
+static bool grow(struct sl_parameters *parameters) {
+    const int before = parameters->capacity;
+    struct sl_parameter *grown = sl_grow(parameters->list, parameters->count, &parameters->capacity, 32, sizeof *grown);
+    if (!grown) return false;
+    parameters->list = grown;
+    if (parameters->capacity == before) return true;
+    int *place = calloc(2 * (size_t)parameters->capacity, sizeof *place);
+    if (!place) return parameters->capacity = before, false;
+    free(parameters->place);
+    parameters->place = place;
+    for (int i = parameters->count; i-- > 0;) *place_of(parameters, grown[i].name, grown[i].mark) = i + 1;
+    return true;
 }
 
 static bool same_shape(const struct sl_parameter *one, const struct sl_parameter *other) {
@@ -85,12 +107,10 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
     if (parameters->laid_out) return find_again(parameters, parameter, error);
     const int before = find(parameters, parameter->name);
     if (before >= 0 && check_again(&parameters->list[before], parameter, error)) return -1;
-    struct sl_parameter *grown = sl_grow(parameters->list, parameters->count, &parameters->capacity, 32, sizeof *grown);
-    if (!grown) {
+    if (!grow(parameters)) {
         sl_error_set(error, SL_FAILED, "no memory to declare parameter %s", parameter->name);
         return -1;
     }
-    parameters->list = grown;
     size_t local[SL_MAX_DIMS], room = 1;
     struct sl_error misfit = {0};
     if (sl_spec_local_shape(&parameter->spec, mesh, parameter->dims, parameter->shape, local, &misfit)) {
@@ -117,6 +137,7 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
     declared->offset = before >= 0 ? parameters->list[before].offset : range->used;
     /* Each parameter begins on a cache line, for aligned kernels and products. */
     if (before < 0) range->used += sl_round_up(room, SL_CACHE_LINE / sizeof(float));
+    if (before < 0) *place_of(parameters, declared->name, declared->mark) = parameters->count + 1;
     return parameters->count++;
 }
 

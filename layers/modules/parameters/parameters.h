@@ -117,6 +117,7 @@ struct sl_block_source {
 struct sl_parameters {
     int count, capacity;
     struct sl_parameter *list;
+    int *place; /* [2 capacity]: parameters by the hashes of their names, numbered from 1 */
     int loops, ranges;
     struct sl_range *range;
     /* Set after opening: axis of the data (NULL: it shards nothing), axis of the stages. */
