@@ -45,6 +45,7 @@ ORDER = """
     drivers/search
     drivers/classifier
     drivers/cards drivers/journal drivers/schedule
+    drivers/transformer
     benchmarks/rates
     drivers benchmarks
     tests/rigs tests/fake_cuda

@@ -186,8 +186,6 @@ static void measure_rank(struct plan_pipeline *pipeline, const struct plan_job *
             *time_of(schedule, measure->backward, stage, action->microbatch) = time;
         kept += (action->kind == SL_FORWARD && pipeline->trains) - sl_has_weight_gradient(action->kind);
         pipeline->kept = larger(pipeline->kept, kept);
-        int *there = &pipeline->kept_at[plan_place_of(rank, schedule->ranks)];
-        *there = larger(*there, kept);
     }
 }
 

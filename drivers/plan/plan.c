@@ -70,11 +70,11 @@ static const struct sl_option pipeline_table[] = {
     {"microbatches", SL_OPTION_INTEGER, JOB(microbatches), .min = 1, .max = 65536,
      .read = "section=all/memory/data/pipeline/communication/replicas/search",
      .help = "microbatches of a replica that are accumulated before an update"},
-    {"forward", SL_OPTION_REAL, JOB(forward), .min = 0, .max = 1e9, .read = "section=all/pipeline/search&!format=csv",
+    {"forward", SL_OPTION_REAL, JOB(forward), .min = 0, .max = 1e9, .read = "section=all/pipeline&!format=csv",
      .help = "ms that a microbatch takes forward through all layers of a rank"},
-    {"backward", SL_OPTION_REAL, JOB(backward), .min = 0, .max = 1e9, .read = "section=all/pipeline/search&!format=csv",
+    {"backward", SL_OPTION_REAL, JOB(backward), .min = 0, .max = 1e9, .read = "section=all/pipeline&!format=csv",
      .help = "ms that it takes backward"},
-    {"exchange", SL_OPTION_REAL, JOB(exchange), .min = 0, .max = 1e9, .read = "section=all/pipeline/search&!format=csv",
+    {"exchange", SL_OPTION_REAL, JOB(exchange), .min = 0, .max = 1e9, .read = "section=all/pipeline&!format=csv",
      .help = "ms that two ranks take to exchange states"},
     {"stage-times", SL_OPTION_TEXT, JOB(stage_times), .value = "X,X,...", .read = "section=all/pipeline&!format=csv",
      .help = "factors on the ranks' times, for stages that are not balanced"},
@@ -232,10 +232,11 @@ int main(int argc, char **argv) {
     struct sl_options options = {
         .program = "plan",
         .summary = "Plans the training of a transformer on many devices: memory, batches, pipelines, tensor-parallel "
-                   "layers, communication, replicas on nodes, and a search over layouts. So far these explain by "
-                   "formulas, for a model on paper that transformer can train. plan measure measures this machine; "
-                   "plan memory --driver NAME and plan search --driver NAME plan a real run, byte for byte and with "
-                   "measured rates.",
+                   "layers, communication, replicas on nodes, and a search over layouts. Memory and search call the "
+                   "code that trains: bytes are those of transformer train --dry-run where each device is a process "
+                   "(--engine mpi), times those of its --plan search on devices without other costs; the other "
+                   "sections explain by formulas. plan measure measures this machine; plan memory --driver NAME and "
+                   "plan search --driver NAME plan a real run, with measured rates.",
         .section = SL_SECTIONS({"Model", model_table, &config}, {"Layout", layout_table, &config},
                                {"Pipeline", pipeline_table, &config}, {"Devices", device_table, &config},
                                {"Output", output_table, &config}),

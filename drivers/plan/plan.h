@@ -7,6 +7,7 @@
 
 #include "drivers/common/metrics.h"
 #include "drivers/common/output.h"
+#include "spmd/base/budget.h"
 #include "spmd/schedule/schedule.h"
 
 enum plan_precision {
@@ -85,7 +86,6 @@ struct plan_pipeline {
     double time, busy, bubble;    /* busy: total of the ranks' work; bubble: their idle share */
     int ramp_up, main, ramp_down; /* iterations: main is the longest stretch with all ranks working */
     int kept;                     /* largest number of microbatches with saved activations on a rank */
-    int kept_at[3];               /* [PLAN_PLACES] the same by place */
     int messages, exchanges;
 };
 
@@ -109,7 +109,7 @@ bool plan_pipeline_trains(const char *name);
 double plan_pipeline_cost(const struct plan_pipeline *pipeline, const struct plan_job *job, int rank,
                           enum sl_action_kind kind);
 
-/* ---- memory and traffic (memory.c, communication.c) ---- */
+/* ---- memory, time and traffic (predict.c, memory.c, counts.c, communication.c) ---- */
 
 /* Kinds of ranks in a pipeline: the first has the token table and positions, the last the head. A single rank is
  * both. */
@@ -120,15 +120,12 @@ struct plan_layout {
     int precision;
     bool trains, recompute, offload;
     int data, stages, tensor, zero;
-    double samples;           /* of a microbatch */
-    double kept[PLAN_PLACES]; /* microbatches with saved activations on the first and last rank, and the largest
-                               * number on ranks between */
-    bool spread_head;         /* the stages share the token table and the logits, in two extra loops */
-    double kept_heads;        /* microbatches whose state is saved by a share of the head */
+    double samples; /* of a microbatch */
+    int microbatches;
+    const char *schedule; /* the trainer's */
+    int loops;            /* with layers; 0: the schedule's fewest */
+    bool spread_head;     /* the stages share the token table and the logits, in two extra loops */
 };
-
-/* Returns the kind of a rank among STAGES. */
-enum plan_place plan_place_of(int rank, int stages);
 
 /* Parameters of a rank, on each of its devices; FSDP shards the kernels. */
 struct plan_share {
@@ -136,23 +133,35 @@ struct plan_share {
     bool first, last; /* it is the first, the last rank of the pipeline */
     double kernels, rest;
     double table; /* part of `rest`: the token table */
-    double kept;  /* microbatches with saved activations */
 };
 
 struct plan_share plan_share_of(const struct plan_job *job, const struct plan_layout *layout, enum plan_place place);
+
+/* A layout's step, planned by the code that trains it. */
+struct plan_prediction {
+    struct sl_budget budget; /* of the fullest device */
+    double bubble;           /* as in docs/glossary.md */
+    double seconds, sent;    /* of the step; of it, in calls within layers and in sums over data */
+};
+
+/* SL_BAD_INPUT if the trainer would refuse the layout. Memory of a job with a known number of parameters is scaled to
+ * it. */
+int plan_predict(struct plan_prediction *prediction, const struct plan_job *job, const struct plan_layout *layout,
+                 struct sl_error *error);
 
 /* Bytes on the fullest device. */
 struct plan_memory {
     double parameters, gradients, optimizer, activations, code;
 };
 
-/* Returns the job's own layout, for one microbatch at a time. */
+/* Returns the job's own layout, by default with the interleaved pipeline. */
 struct plan_layout plan_layout_of(const struct plan_job *job);
 
 /* Returns the number of parameters of the whole model. */
 double plan_count_parameters(const struct plan_job *job);
-/* Returns the token table's parameters relative to a stage's layers; 0: the model's layers are unknown. */
-double plan_head_share(const struct plan_job *job, int stages);
+/* Return those of a layer, on each of TENSOR devices, and of the token table, positions and last norm. */
+double plan_layer_parameters(const struct plan_job *job, int tensor);
+double plan_embedding_parameters(const struct plan_job *job);
 /* Return the bytes of an activation element, and of a gradient element. */
 double plan_element_bytes(int precision);
 double plan_gradient_bytes(int precision);
@@ -160,7 +169,9 @@ double plan_gradient_bytes(int precision);
 double plan_count_halves(const struct plan_layout *layout, const struct plan_share *share);
 /* Returns the number of parameters with gradients summed over data and freed for each microbatch. */
 double plan_count_freed(const struct plan_job *job, const struct plan_layout *layout, const struct plan_share *share);
-struct plan_memory plan_memory_of(const struct plan_job *job, const struct plan_layout *layout);
+int plan_memory_of(struct plan_memory *memory, const struct plan_job *job, const struct plan_layout *layout,
+                   struct sl_error *error);
+struct plan_memory plan_memory_in(const struct plan_prediction *prediction, const struct plan_job *job);
 double plan_memory_total(const struct plan_memory *memory);
 
 enum plan_along { PLAN_ALONG_DATA, PLAN_ALONG_STAGES, PLAN_ALONG_TENSOR, PLAN_ALONGS };
@@ -178,27 +189,13 @@ struct plan_traffic plan_traffic_of(const struct plan_job *job, const struct pla
 bool plan_crosses_nodes(const struct plan_job *job, const struct plan_layout *layout, const enum plan_along *order,
                         enum plan_along axis);
 
-/* ---- layouts (simulate.c, command.c) ---- */
-
-/* A layout's simulation: ranks do not wait for each other's iterations; the last stage also computes the head, or
- * each stage its share of it. */
-struct plan_simulation {
-    double bubble;                        /* the ranks' idle share */
-    double kept[PLAN_PLACES], kept_heads; /* as in struct plan_layout */
-};
-
-/* Simulates the training pipeline called NAME. LAYOUT has the number of stages, and whether they share the head: two
- * of the job's loops are then the head's. */
-int plan_simulate(struct plan_simulation *simulation, const struct plan_job *job, const struct plan_layout *layout,
-                  const char *name, struct sl_error *error);
+/* ---- layouts (command.c) ---- */
 
 /* Returns the driver's schedule equivalent to the pipeline called NAME with LOOPS; NULL: none. */
 const char *plan_schedule_name(const char *name, int loops);
 
-/* Writes the command that trains the job in that layout; LOOPS excludes loops without layers. Returns false if the
- * driver transformer cannot train it. */
-bool plan_command(char *text, size_t size, const struct plan_job *job, const struct plan_layout *layout,
-                  const char *name, int loops, int microbatches);
+/* Writes the command that trains the job in that layout. Returns false if the driver transformer cannot train it. */
+bool plan_command(char *text, size_t size, const struct plan_job *job, const struct plan_layout *layout);
 
 /* ---- sections ---- */
 

@@ -1,11 +1,10 @@
 /* search.c - lists all layouts of a job on its devices, the fastest first, with and without a shared head if the
  * stages can share it.
  *
- * Estimates for comparing layouts: nothing overlaps, a token costs two operations per parameter in the forward and
- * four in the backward (recomputation: two more), and devices reach the job's rate. */
+ * Times are the search's predictions (predict.c) on devices that reach the job's rate in all products, and do nothing
+ * else. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "drivers/plan/plan.h"
 #include "layers/modules/transformer_modules.h"
@@ -15,8 +14,8 @@
 struct candidate {
     const char *pipeline;
     struct plan_layout layout;
-    int microbatches, loops; /* loops: those with layers */
-    double memory, bubble, compute, communication;
+    struct plan_prediction prediction;
+    double memory;
     bool fits;
 };
 
@@ -28,34 +27,13 @@ struct search {
     struct candidate *candidate;
 };
 
-static double update_seconds(const struct candidate *candidate) {
-    return candidate->compute + candidate->communication;
-}
-
 /* Orders candidates: those that fit first, then the faster, then the smaller. */
 static int by_merit(const void *left, const void *right) {
     const struct candidate *a = left, *b = right;
     if (a->fits != b->fits) return a->fits ? -1 : 1;
-    double difference = update_seconds(a) - update_seconds(b);
+    double difference = a->prediction.seconds - b->prediction.seconds;
     if (difference == 0) difference = a->memory - b->memory;
     return (difference > 0) - (difference < 0);
-}
-
-static double compute_seconds(const struct search *search, const struct plan_layout *layout) {
-    const double passes = layout->trains ? (layout->recompute ? 4 : 3) : 1;
-    const double operations = 2 * passes * plan_count_parameters(search->job) * search->batch * search->job->sequence;
-    return operations / (1e12 * search->job->teraflops * search->devices);
-}
-
-static double communication_seconds(const struct plan_job *job, const struct candidate *candidate) {
-    static const enum plan_along order[] = {PLAN_ALONG_DATA, PLAN_ALONG_STAGES, PLAN_ALONG_TENSOR};
-    double seconds = 0;
-    for (enum plan_along axis = 0; axis < PLAN_ALONGS; axis++) {
-        const struct plan_traffic traffic = plan_traffic_of(job, &candidate->layout, axis, candidate->microbatches);
-        const double rate = plan_crosses_nodes(job, &candidate->layout, order, axis) ? job->slow : job->fast;
-        seconds += traffic.times * traffic.bytes / (1e9 * rate);
-    }
-    return seconds;
 }
 
 static int add_candidate(struct search *search, const struct candidate *candidate, struct sl_error *error) {
@@ -66,41 +44,20 @@ static int add_candidate(struct search *search, const struct candidate *candidat
     return SL_OK;
 }
 
-/* Simulates a pipeline that trains; computes inference pipelines from their clock. */
-static int simulate(const struct plan_job *job, const char *name, struct candidate *candidate, struct sl_error *error) {
-    if (plan_pipeline_trains(name)) {
-        struct plan_simulation simulation;
-        SL_TRY(plan_simulate(&simulation, job, &candidate->layout, name, error));
-        candidate->bubble = simulation.bubble;
-        memcpy(candidate->layout.kept, simulation.kept, sizeof simulation.kept);
-        candidate->layout.kept_heads = simulation.kept_heads;
-        return SL_OK;
-    }
-    struct plan_pipeline pipeline;
-    const int status = plan_pipeline_make(&pipeline, job, name, error);
-    candidate->bubble = pipeline.bubble;
-    plan_pipeline_free(&pipeline);
-    return status;
-}
-
 /* Tries a layout; if its pipeline cannot be made (unsuitable loops, or more stages than layers), it is skipped. */
 static int try_pipeline(struct search *search, const char *name, struct candidate candidate, struct sl_error *error) {
-    enum { HEAD = 2 };
-    struct plan_job job = *search->job;
+    const struct plan_job *job = search->job;
+    struct plan_layout *layout = &candidate.layout;
+    const char *schedule = plan_schedule_name(name, layout->loops);
     candidate.pipeline = name;
-    candidate.layout.trains = plan_pipeline_trains(name);
-    job.stages = candidate.layout.stages;
-    job.microbatches = candidate.microbatches;
-    job.stage_times = NULL;
-    job.loops = candidate.loops + (candidate.layout.spread_head ? HEAD : 0);
-    if ((long long)candidate.loops * job.stages > job.layers) return SL_OK;
-    const int status = simulate(&job, name, &candidate, error);
+    layout->trains = plan_pipeline_trains(name);
+    layout->schedule = schedule ? schedule : "gpipe";
+    if ((long long)layout->loops * layout->stages > job->layers) return SL_OK;
+    const int status = plan_predict(&candidate.prediction, job, layout, error);
     if (status) return status == SL_BAD_INPUT ? SL_OK : status;
-    const struct plan_memory memory = plan_memory_of(&job, &candidate.layout);
+    const struct plan_memory memory = plan_memory_in(&candidate.prediction, job);
     candidate.memory = plan_memory_total(&memory);
-    candidate.fits = job.capacity == 0 || candidate.memory <= job.capacity * 1024 * 1024 * 1024;
-    candidate.compute = compute_seconds(search, &candidate.layout) / (1 - candidate.bubble);
-    candidate.communication = communication_seconds(&job, &candidate);
+    candidate.fits = job->capacity == 0 || candidate.memory <= job->capacity * 1024 * 1024 * 1024;
     return add_candidate(search, &candidate, error);
 }
 
@@ -117,7 +74,7 @@ static int try_both(struct search *search, const char *name, struct candidate ca
     const struct sl_schedule_kind *kind = sl_schedule_find(name, NULL);
     const struct sl_vocabulary shared = {
         .size = job->vocabulary, .dimension = job->hidden, .shards = candidate.layout.stages};
-    candidate.loops = job->loops ? job->loops : kind ? kind->default_loops : 1;
+    candidate.layout.loops = job->loops ? job->loops : kind ? kind->default_loops : 1;
     SL_TRY(try_pipeline(search, name, candidate, error));
     candidate.layout.spread_head = true;
     if (!spread || candidate.layout.stages == 1 || job->parameters > 0) return SL_OK;
@@ -135,7 +92,7 @@ static int try_layout(struct search *search, int data, int stages, int tensor, s
     candidate.layout.data = data;
     candidate.layout.stages = stages;
     candidate.layout.tensor = tensor;
-    candidate.microbatches = (int)microbatches;
+    candidate.layout.microbatches = (int)microbatches;
     if (job->pipeline) return try_both(search, job->pipeline, candidate, error);
     for (int i = 0; i < 2; i++) SL_TRY(try_both(search, training[i], candidate, error));
     return SL_OK;
@@ -161,15 +118,15 @@ static int add_row(struct plan_rows *rows, const struct candidate *candidate, st
                                       {.number = candidate->layout.stages},
                                       {.number = candidate->layout.tensor},
                                       {.text = candidate->pipeline},
-                                      {.number = candidate->loops},
+                                      {.number = candidate->layout.loops},
                                       {.text = candidate->layout.spread_head ? "yes" : "no"},
-                                      {.number = candidate->microbatches},
+                                      {.number = candidate->layout.microbatches},
                                       {.number = candidate->memory},
                                       {.text = candidate->fits ? "yes" : "no"},
-                                      {.number = candidate->bubble},
-                                      {.number = candidate->compute},
-                                      {.number = candidate->communication},
-                                      {.number = update_seconds(candidate)}};
+                                      {.number = candidate->prediction.bubble},
+                                      {.number = candidate->prediction.seconds - candidate->prediction.sent},
+                                      {.number = candidate->prediction.sent},
+                                      {.number = candidate->prediction.seconds}};
     return plan_rows_add(rows, value, error);
 }
 
@@ -178,10 +135,7 @@ static int add_command(struct plan_rows *rows, const struct search *search, int 
     static const struct plan_field command_field[] = {{"command", "command", -1, PLAN_FIELD_TEXT}, {0}};
     char text[1024];
     for (int i = 0; i < shown; i++) {
-        const struct candidate *best = &search->candidate[i];
-        if (!plan_command(text, sizeof text, search->job, &best->layout, best->pipeline, best->loops,
-                          best->microbatches))
-            continue;
+        if (!plan_command(text, sizeof text, search->job, &search->candidate[i].layout)) continue;
         plan_rows_note(rows, "\nThe first of them that transformer can train:\n\n%s\n", text);
         if (!rows->json) return SL_OK;
         plan_rows_begin(rows, "command", NULL, command_field);
@@ -207,7 +161,7 @@ int plan_print_search(struct plan_rows *rows, const struct plan_job *job, struct
     if (status == SL_OK) {
         plan_rows_note(rows, "Search: %d layouts of %d devices for a batch of %.0f samples, the best %d\n",
                        search.count, search.devices, search.batch, search.count < SHOWN ? search.count : SHOWN);
-        plan_rows_begin(rows, "search", "(those that fit first; an estimate in which nothing overlaps)", field);
+        plan_rows_begin(rows, "search", "(those that fit first)", field);
     }
     for (int i = 0; i < search.count && i < SHOWN && status == SL_OK; i++)
         status = add_row(rows, &search.candidate[i], error);

@@ -242,8 +242,8 @@ static int find_machine(struct search *search, struct sl_error *error) {
     return sl_machine_measure(&search->machine, search->engine, &brief, error);
 }
 
-static const struct sl_engine_table processes = {.name = "mpi", .apart = true, .both_ends = true},
-                                    gpus = {.name = "nccl", .most = SL_NCCL_MOST, .apart = true, .both_ends = true};
+const struct sl_engine_table sl_search_processes = {.name = "mpi", .apart = true, .both_ends = true};
+static const struct sl_engine_table gpus = {.name = "nccl", .most = SL_NCCL_MOST, .apart = true, .both_ends = true};
 
 static int nodes_of(const struct sl_machine *machine) {
     int nodes = 0;
@@ -265,7 +265,7 @@ static int find_engine(struct search *search, struct sl_error *error) {
                             "--engine %s: the machine \"%s\" has %d nodes, and threads are of one: choose mpi or nccl",
                             search->engine->table->name, machine->name, nodes);
     search->meant = *search->engine;
-    search->meant.table = has_gpus ? &gpus : &processes;
+    search->meant.table = has_gpus ? &gpus : &sl_search_processes;
     search->engine = &search->meant;
     return SL_OK;
 }

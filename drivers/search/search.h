@@ -8,6 +8,9 @@
 #include "drivers/search/layouts.h"
 #include "drivers/search/search_options.h"
 
+/* Processes, for plans on paper, also in a build without MPI. */
+extern const struct sl_engine_table sl_search_processes;
+
 /* Searches layouts for JOB, described by the options COMMAND, over ENGINE. Prints the result on stdout, for --plan
  * auto on stderr, and writes options->save. With --plan auto this process then becomes the best run, and the
  * function returns only if that fails. SL_BAD_INPUT if no layout fits. */

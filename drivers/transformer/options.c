@@ -316,12 +316,11 @@ static int open_tokenizer(struct transformer_job *job, struct sl_error *error) {
     return transformer_open_tokenizer(job, needed, error);
 }
 
-int transformer_prepare(struct transformer_job *job, enum transformer_command command,
-                        const struct transformer_config *config, const struct sl_mesh *mesh,
-                        const struct sl_engine *engine, struct sl_error *error) {
+/* Fills in the job and the model as far as options say. */
+static void begin(struct transformer_job *job, enum transformer_command command,
+                  const struct transformer_config *config) {
     job->command = command;
     job->config = config;
-    job->speaks = sl_speaks(engine);
     job->length = config->length        ? config->length
                   : config->interactive ? transformer_context(config)
                                         : config->sequence;
@@ -367,6 +366,13 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
         .expert_dimension = config->expert_dimension ? config->expert_dimension : 4 * config->model_dimension,
         .capacity = config->capacity,
         .balance = config->balance};
+}
+
+int transformer_prepare(struct transformer_job *job, enum transformer_command command,
+                        const struct transformer_config *config, const struct sl_mesh *mesh,
+                        const struct sl_engine *engine, struct sl_error *error) {
+    job->speaks = sl_speaks(engine);
+    begin(job, command, config);
     SL_TRY(transformer_read_rotary(job, error));
     SL_TRY(transformer_prepare_adapters(job, error));
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
@@ -382,6 +388,18 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     SL_TRY(transformer_check_memory(job, engine, error));
     SL_TRY(prepare_training(job, error));
     return identify_data(job, engine, error);
+}
+
+int transformer_plan_on_paper(struct transformer_job *job, enum transformer_command command,
+                              const struct transformer_config *config, const struct sl_mesh *mesh,
+                              const struct sl_engine *like, struct sl_error *error) {
+    begin(job, command, config);
+    job->document = -1;
+    SL_TRY(transformer_read_rotary(job, error));
+    SL_TRY(sl_job_open(&job->job, mesh, like, error));
+    SL_TRY(sl_transformer_check(&job->model, &job->job.mesh, error));
+    job->job.sizes_only = true;
+    return transformer_fit(job, error);
 }
 
 int transformer_sign(const struct transformer_job *job, struct sl_error *error) {

@@ -221,6 +221,11 @@ void transformer_forget_tokens(struct transformer_job *job);
 int transformer_prepare(struct transformer_job *job, enum transformer_command command,
                         const struct transformer_config *config, const struct sl_mesh *mesh,
                         const struct sl_engine *engine, struct sl_error *error);
+/* The same without data, for sizes and times alone, over an engine like LIKE; CONFIG has a vocabulary. End with
+ * transformer_finish. */
+int transformer_plan_on_paper(struct transformer_job *job, enum transformer_command command,
+                              const struct transformer_config *config, const struct sl_mesh *mesh,
+                              const struct sl_engine *like, struct sl_error *error);
 /* Default data: the licenses that Debian installs. */
 extern const char transformer_default_data[];
 /* Whether the given values come with tokens to train on. */

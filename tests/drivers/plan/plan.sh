@@ -142,30 +142,32 @@ point 'grouped keeps about twice what interleaved keeps'
 call --section memory --parameters 1e12
 holds 'the article is out of memory' '3725.29 GiB'
 tiny='--layers 2 --hidden 8 --heads 4 --vocabulary 16 --sequence 4 --microbatches 2 --data 2 --stages 2 --tensor 2'
-call --section memory --json $tiny
 row='"section":"memory","setup":'
-# 12 h h + 13 h a layer, 22 h of embeddings; the table has two gradients. Of 8 tokens a layer keeps 16 h each and 6 more, and
-# 13 h of the microbatch; the head 3 h and 19, and 2 h.
-holds 'parameters by hand' '{"section":"model","parameters":1920,"layer":872,"embedding":176,"tokens":16}' \
-    "$row\"one device, the whole batch, f32\",\"devices\":1,\"parameters\":7680,\"gradients\":8192,\"optimizer\":15360,\"activations\":10848,\"code\":0,\"total\":42080,\"fits\":\"yes\"" \
-    "$row\"lower precision: bf16\",\"devices\":1,\"parameters\":3840,\"gradients\":4096,\"optimizer\":7680,\"activations\":5424," \
-    "$row\"bf16, with f32 values and states\",\"devices\":1,\"parameters\":11520,\"gradients\":8192,\"optimizer\":15360,\"activations\":6624," \
-    "$row\"gradient accumulation\",\"devices\":1,\"parameters\":7680,\"gradients\":8192,\"optimizer\":15360,\"activations\":5872," \
-    "$row\"no gradients: inference\",\"devices\":1,\"parameters\":7680,\"gradients\":0,\"optimizer\":0,\"activations\":4704," \
-    "$row\"recomputation\",\"devices\":1,\"parameters\":7680,\"gradients\":8192,\"optimizer\":15360,\"activations\":7680," \
-    "$row\"optimizer states on the host\",\"devices\":1,\"parameters\":7680,\"gradients\":8192,\"optimizer\":0,"
-# Of 18 layers ZeRO 2 has the whole gradient of one, and a quarter of all.
+# 12 h h + 13 h a layer, 22 h of embeddings; the table has two gradients. No array of so many columns is padded.
+call --section memory --json ${tiny%--hidden 8*} --hidden 16 ${tiny#*--hidden 8}
+holds 'parameters by hand' '{"section":"model","parameters":6912,"layer":3280,"embedding":352,"tokens":16}' \
+    "$row\"one device, the whole batch, f32\",\"devices\":1,\"parameters\":27648,\"gradients\":28672,\"optimizer\":55296," \
+    "$row\"lower precision: bf16\",\"devices\":1,\"parameters\":13824,\"gradients\":14336,\"optimizer\":27648," \
+    "$row\"bf16, with f32 values and states\",\"devices\":1,\"parameters\":41472,\"gradients\":28672,\"optimizer\":55296," \
+    "$row\"gradient accumulation\",\"devices\":1,\"parameters\":27648,\"gradients\":28672,\"optimizer\":55296," \
+    "$row\"no gradients: inference\",\"devices\":1,\"parameters\":27648,\"gradients\":0,\"optimizer\":0," \
+    "$row\"recomputation\",\"devices\":1,\"parameters\":27648,\"gradients\":28672,\"optimizer\":55296," \
+    "$row\"optimizer states on the host\",\"devices\":1,\"parameters\":27648,\"gradients\":28672,"
+# states: the rows without their gradients, of which tables have two.
+states() { sed -i 's/"gradients":[0-9]*,//' out; }
 call --section memory --json --parameters 1e9 --data 4 --stages 2 --tensor 2 --zero 3
-holds 'what ZeRO shares' \
-    "$row\"data\",\"devices\":4,\"parameters\":6000000000,\"gradients\":4000000000,\"optimizer\":8000000000," \
-    "$row\"data, ZeRO 1: optimizer states\",\"devices\":4,\"parameters\":3000000000,\"gradients\":4000000000,\"optimizer\":2000000000," \
-    "$row\"data, ZeRO 2: sums of gradients\",\"devices\":4,\"parameters\":3000000000,\"gradients\":1222222222,\"optimizer\":2000000000," \
-    "$row\"data, ZeRO 3 (FSDP): kernels too\",\"devices\":4,\"parameters\":1500000000,\"gradients\":1000000000,\"optimizer\":2000000000," \
-    "$row\"pipeline: grouped\",\"devices\":2,\"parameters\":3000000000," "$row\"tensor\",\"devices\":2,\"parameters\":3000000000," \
-    "$row\"all: ZeRO 3, interleaved\",\"devices\":16,\"parameters\":375000000,\"gradients\":250000000,\"optimizer\":500000000,"
+cp out rows
+states
+holds 'what ZeRO shares' "$row\"data\",\"devices\":4,\"parameters\":6000000000,\"optimizer\":8000000000," \
+    "$row\"data, ZeRO 1: optimizer states\",\"devices\":4,\"parameters\":30" '"optimizer":2000000000,'
+sed -n 's/.*"setup":"data.*"parameters":\([0-9]*\),"gradients":\([0-9]*\),"optimizer":\([0-9]*\),.*/\1 \2 \3/p' rows >out
+awk '{ p[NR] = $1; g[NR] = $2; o[NR] = $3 }
+    END { exit !(NR == 4 && p[2] < 0.51 * p[1] && p[4] < 0.6 * p[2] && g[2] == g[1] && g[3] < 0.5 * g[2] && o[2] == o[1] / 4 && o[4] == o[2]) }' out
+point 'each stage one thing more'
 for pair in sgd,0 momentum,4000000000 adam,8000000000; do
     call --section memory --json --parameters 1e9 --optimizer ${pair%,*}
-    holds "states of ${pair%,*}" "$row\"data\",\"devices\":2,\"parameters\":6000000000,\"gradients\":4000000000,\"optimizer\":${pair#*,},"
+    states
+    holds "states of ${pair%,*}" "$row\"data\",\"devices\":2,\"parameters\":6000000000,\"optimizer\":${pair#*,},"
 done
 call --section memory --json --capacity 10 --parameters 1e9 --code 1 --layers 1 --hidden 8 --heads 8 --stages 1
 holds 'what fits' '"code":1073741824,"total":17' '"fits":"no"' '"fits":"yes"'
@@ -250,8 +252,8 @@ call --json $large
     "$(column memory no)" "$(column update_s yes)" "$(column update_s no)"
 point 'a spread head is smaller and faster'
 call --json $large --microbatches 1
-[ $status = 0 ] && [ "$(column bubble yes) $(column bubble no)" = '0.75 0.75' ]
-point 'one microbatch waits for each of the stages in turn'
+[ $status = 0 ] && awk 'BEGIN { exit !(ARGV[1] > 0.6 && ARGV[1] < 0.75 && ARGV[2] > 0.6 && ARGV[2] < 0.75) }' "$(column bubble yes)" "$(column bubble no)"
+point 'one microbatch waits for each of the stages in turn, but for weight gradients'
 call --json $large --layers 4096 --vocabulary 512 --stages 2
 [ $status = 0 ] && grep -q '"stages":2,"tensor":1,.*"spread_head":"no"' out && ! grep -q '"spread_head":"yes"' out
 point 'a small vocabulary is one chunk, which is not spread'
@@ -260,7 +262,7 @@ for other in '--vocabulary 50257' '--pipeline zbv' '--pipeline grouped' '--param
     [ $status = 0 ] && grep -q '"section":"search"' out && ! grep -q '"spread_head":"yes"' out
     point "not spread: $other"
 done
-call --json $large --sequence 18 --stages 2 --tensor 4
+call --json $large --sequence 18 --stages 2 --tensor 4 --fast 1e6 --slow 1e6
 [ $status = 0 ] && grep -q '"stages":2,"tensor":2,.*"spread_head":"yes"' out &&
     ! grep -q '"stages":2,"tensor":4,.*"spread_head":"yes"' out
 point 'tensor coordinates share the rows of a sequence'
@@ -278,8 +280,8 @@ runs() {
 }
 chosen="$large --heads 1"
 runs 'spread, the fastest' $chosen
-runs 'spread, nothing else fits' $chosen --capacity 0.0111
-[ "$(call $chosen --json --capacity 0.0111; grep -c '"fits":"yes"' out)" = 1 ]
+runs 'spread, nothing else fits' $chosen --capacity 0.015
+[ "$(call $chosen --json --capacity 0.015; grep -c '"fits":"yes"' out)" = 1 ]
 point 'nothing else fits'
 call $chosen
 holds 'it is printed whole' 'The first of them that transformer can train:' \
