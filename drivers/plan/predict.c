@@ -90,7 +90,7 @@ int plan_predict(struct plan_prediction *result, const struct plan_job *job, con
     if (status == SL_OK)
         status = transformer_plan_on_paper(&trained, layout->trains ? TRANSFORMER_TRAIN : TRANSFORMER_EVALUATE, &config,
                                            &mesh, &like, error);
-    if (status == SL_OK) status = sl_predict(&trained.job, &mesh, &like, machine, &of, error);
+    if (status == SL_OK) status = sl_predict(&trained.job, &like, machine, &of, error);
     transformer_finish(&trained);
     free(machine);
     scale(&of.budget, job, layout);

@@ -32,8 +32,6 @@ enum span {
 struct prediction {
     struct sl_job *job;
     const struct sl_machine *machine;
-    const struct sl_mesh *mesh;           /* mesh of the run: the job's own, or with more replicas */
-    int data;                             /* its replicas */
     enum sl_link link[SL_MAX_AXES];       /* the slowest link between neighbours along each axis */
     struct rank *rank;                    /* [ranks] */
     double pace;                          /* time on the slowest place, relative to the rates */
@@ -117,12 +115,12 @@ static void close_ranks(struct prediction *p) {
 /* Returns the slowest link in COORDINATE's group along AXIS; NEIGHBOURS: only between neighbours in it, as for a
  * pipeline. */
 static enum sl_link farthest(const struct prediction *p, int coordinate, int axis, bool neighbours) {
-    const int index = sl_mesh_index(p->mesh, coordinate, axis), size = p->mesh->axis[axis].size;
+    const int index = sl_mesh_index(&p->job->mesh, coordinate, axis), size = p->job->mesh.axis[axis].size;
     const int end = neighbours && index + 2 < size ? index + 2 : size;
     enum sl_link worst = SL_LINK_CORE;
     for (int i = neighbours ? index + 1 : 0; i < end; i++) {
         if (i == index) continue;
-        const int other = sl_mesh_neighbour(p->mesh, coordinate, axis, i);
+        const int other = sl_mesh_neighbour(&p->job->mesh, coordinate, axis, i);
         const enum sl_link link = sl_machine_link(p->machine, coordinate, other);
         worst = link > worst ? link : worst;
     }
@@ -131,24 +129,19 @@ static enum sl_link farthest(const struct prediction *p, int coordinate, int axi
 
 /* Finds the slowest link of each axis, over the first coordinates of all ranks. */
 static void find_links(struct prediction *p) {
-    const int pipe = sl_mesh_find_axis(p->mesh, sl_job_axis(p->job, SL_JOB_PIPE));
-    for (int axis = 0; axis < p->mesh->axes; axis++) {
+    const int pipe = sl_mesh_find_axis(&p->job->mesh, sl_job_axis(p->job, SL_JOB_PIPE));
+    for (int axis = 0; axis < p->job->mesh.axes; axis++) {
         p->link[axis] = SL_LINK_CORE;
         for (int rank = 0; rank < p->job->ranks; rank++) {
-            const enum sl_link link = farthest(p, sl_mesh_neighbour(p->mesh, 0, pipe, rank), axis, axis == pipe);
+            const enum sl_link link = farthest(p, sl_mesh_neighbour(&p->job->mesh, 0, pipe, rank), axis, axis == pipe);
             p->link[axis] = link > p->link[axis] ? link : p->link[axis];
         }
     }
 }
 
 static enum sl_link link_along(const struct prediction *p, const char *name) {
-    const int axis = sl_mesh_find_axis(p->mesh, name);
+    const int axis = sl_mesh_find_axis(&p->job->mesh, name);
     return axis < 0 ? SL_LINK_CORE : p->link[axis];
-}
-
-/* Returns the members of a call: if it was planned with fewer replicas, there are more. */
-static int members_of(const struct prediction *p, const struct sl_load_call *call) {
-    return strcmp(call->axes, sl_job_axis(p->job, SL_JOB_DATA)) ? call->members : p->data;
 }
 
 static const enum sl_machine_kernel kernel_of[SL_LOAD_KERNELS] = {[SL_LOAD_MOVES] = SL_MACHINE_MOVES,
@@ -197,7 +190,7 @@ static double seconds_of(const struct prediction *p, const struct sl_load_work *
     for (int k = 0; k < SL_LOAD_KERNELS; k++) kernels += kernel(p, kernel_of[k], work->floats[k]);
     for (int i = 0; i < work->calls; i++) {
         const struct sl_load_call *call = &work->call[i];
-        const int members = members_of(p, call);
+        const int members = call->members;
         const double turn = p->turns ? sl_machine_turn(p->turns, members) : 0;
         calls += call->count * (turn + collective(p, call->axes, call->operation, members, call->bytes, SPAN_WINDOW));
     }
@@ -220,31 +213,29 @@ static double reduction(const struct prediction *p, const struct rank *rank, int
     const double copies = p->job->schedule.copies > 1 && bytes > 0
                               ? collective(p, sl_job_axis(p->job, SL_JOB_PIPE), SL_PSUM, 2, bytes, SPAN_STEP)
                               : 0;
-    if (p->data == 1 || bytes == 0) return copies;
+    if (p->job->data == 1 || bytes == 0) return copies;
     if (rank->reads) return copies + sl_machine_message(p->machine, link_along(p, axis), 0);
-    if (!p->job->options->zero) return copies + collective(p, axis, SL_PSUM, p->data, bytes, SPAN_STEP);
-    return copies + collective(p, axis, SL_PSUM_SCATTER, p->data, bytes, SPAN_STEP) +
-           collective(p, axis, SL_ALL_GATHER, p->data, gathered, SPAN_STEP);
+    if (!p->job->options->zero) return copies + collective(p, axis, SL_PSUM, p->job->data, bytes, SPAN_STEP);
+    return copies + collective(p, axis, SL_PSUM_SCATTER, p->job->data, bytes, SPAN_STEP) +
+           collective(p, axis, SL_ALL_GATHER, p->job->data, gathered, SPAN_STEP);
 }
 
-/* Returns the costs of the stage in RANK's LOOP. With more replicas, each updates a smaller part of shared
- * parameters. */
+/* Returns the costs of the stage in RANK's LOOP. */
 static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int loop, double *share) {
     const struct sl_load_loop *of = &p->rank[rank].load.loop[loop];
-    const double action = sl_machine_action(p->machine), shared = p->job->options->zero ? p->job->data : p->data;
-    const double updated = p->rank[rank].updated[loop] * shared / p->data;
+    const double action = sl_machine_action(p->machine), updated = p->rank[rank].updated[loop];
     const char *axis = sl_job_axis(p->job, SL_JOB_DATA);
     const bool far = p->job->options->offload & SL_OFFLOAD_OPTIMIZER; /* its state is read and written back */
     const double moved = far ? 2 * sizeof(float) * updated * sl_optimizer_states(&p->job->optimizer) : 0;
-    const double optimizer = p->pace * update(p, updated, p->rank[rank].reads ? p->data : 1);
+    const double optimizer = p->pace * update(p, updated, p->rank[rank].reads ? p->job->data : 1);
     return (struct sl_stage_costs){
         .forward = 1e3 * (seconds_of(p, &of->part[SL_LOAD_FORWARD], share) + action),
         .input_gradient = 1e3 * (seconds_of(p, &of->part[SL_LOAD_INPUT], share) + action),
         .weight_gradient = 1e3 * seconds_of(p, &of->part[SL_LOAD_WEIGHT], share),
         .reduce = 1e3 * reduction(p, &p->rank[rank], loop),
         .optimizer = 1e3 * (optimizer + sl_machine_far(p->machine, moved)),
-        .unshard = of->gathered > 0 && p->data > 1
-                       ? 1e3 * collective(p, axis, SL_ALL_GATHER, p->data, of->gathered, SPAN_WINDOW)
+        .unshard = of->gathered > 0 && p->job->data > 1
+                       ? 1e3 * collective(p, axis, SL_ALL_GATHER, p->job->data, of->gathered, SPAN_WINDOW)
                        : 0};
 }
 
@@ -280,16 +271,16 @@ static void count_traffic(struct prediction *p, int rank) {
             for (int i = 0; i < work->calls; i++)
                 traffic[link_along(p, work->call[i].axes)] +=
                     microbatches * work->call[i].count *
-                    sent(work->call[i].operation, members_of(p, &work->call[i]), work->call[i].bytes);
+                    sent(work->call[i].operation, work->call[i].members, work->call[i].bytes);
         }
         if (copies > 1)
             traffic[link_along(p, sl_job_axis(job, SL_JOB_PIPE))] +=
                 sent(SL_PSUM, copies, sizeof(float) * p->rank[rank].summed[l]);
-        if (p->data == 1) continue;
-        traffic[along_data] += sent(SL_PSUM_SCATTER, p->data, sizeof(float) * p->rank[rank].summed[l]) +
-                               sent(SL_ALL_GATHER, p->data, sizeof(float) * p->rank[rank].trained[l]) -
-                               sent(SL_ALL_GATHER, p->data, sizeof(uint16_t) * p->rank[rank].halved[l]);
-        traffic[along_data] += 2 * sent(SL_ALL_GATHER, p->data, load->loop[l].gathered);
+        if (p->job->data == 1) continue;
+        traffic[along_data] += sent(SL_PSUM_SCATTER, p->job->data, sizeof(float) * p->rank[rank].summed[l]) +
+                               sent(SL_ALL_GATHER, p->job->data, sizeof(float) * p->rank[rank].trained[l]) -
+                               sent(SL_ALL_GATHER, p->job->data, sizeof(uint16_t) * p->rank[rank].halved[l]);
+        traffic[along_data] += 2 * sent(SL_ALL_GATHER, p->job->data, load->loop[l].gathered);
     }
     traffic[link_along(p, sl_job_axis(job, SL_JOB_PIPE))] += microbatches * neighbours(job, rank) * load->handed;
     for (int i = 0; i < SL_LINKS; i++) p->result->traffic[i] = fmax(p->result->traffic[i], traffic[i]);
@@ -317,10 +308,10 @@ static void add_used(struct prediction *p, const struct sl_budget *budget, doubl
 
 /* Finds the bytes used by all coordinates sharing a place, or by its only one. */
 static void find_used(struct prediction *p) {
-    const int cores = sl_machine_sharing(p->machine, p->mesh->size), ranks = p->job->ranks;
-    const double coordinates = (double)p->mesh->size / (cores ? cores : p->mesh->size); /* per place */
+    const int cores = sl_machine_sharing(p->machine, p->job->mesh.size), ranks = p->job->ranks;
+    const double coordinates = (double)p->job->mesh.size / (cores ? cores : p->job->mesh.size); /* per place */
     for (int r = 0; r < ranks; r++) add_used(p, &p->rank[r].budget, coordinates / ranks);
-    const bool tied = sl_machine_ties(p->machine, p->mesh->size, p->data);
+    const bool tied = sl_machine_ties(p->machine, p->job->mesh.size, p->job->data);
     if (cores) {
         p->turns = tied ? &p->machine->tied : &p->machine->roaming;
         p->pace /= 1 - p->turns->idle;
@@ -330,7 +321,7 @@ static void find_used(struct prediction *p) {
 
 /* Adds sums and gathers to the work of shared cores. */
 static void share_cores(struct prediction *p) {
-    if (!sl_machine_sharing(p->machine, p->mesh->size)) return;
+    if (!sl_machine_sharing(p->machine, p->job->mesh.size)) return;
     for (int s = 0; s < sl_schedule_stages(&p->job->schedule); s++) {
         p->rank[sl_schedule_rank_of(&p->job->schedule, s)].sums += p->stage[s].reduce;
         p->stage[s].optimizer += p->stage[s].reduce;
@@ -367,7 +358,7 @@ static void tell_stages(struct prediction *p) {
 /* Returns the seconds by which a rank's next work is delayed after it has waited. An untied coordinate that waits
  * stays awake for a while, and occupies a core that coordinates waiting for other cores cannot use. */
 static double turn_of(const struct prediction *p) {
-    const int cores = sl_machine_sharing(p->machine, p->mesh->size);
+    const int cores = sl_machine_sharing(p->machine, p->job->mesh.size);
     if (!p->turns) return 0;
     const double elsewhere = p->turns == &p->machine->roaming ? (cores - 1.0) / cores : 0;
     return p->turns->message + elsewhere * p->machine->waits.awake;
@@ -376,11 +367,11 @@ static double turn_of(const struct prediction *p) {
 /* Returns the idle time in a pass: the pass's time less the work of all coordinates of a place, if places are
  * shared. */
 static double idle_time(const struct prediction *p, const struct sl_simulation *simulation) {
-    const double replicas = (double)p->mesh->size / p->job->ranks;
+    const double replicas = (double)p->job->mesh.size / p->job->ranks;
     double busy = 0;
     if (!p->turns) return simulation->span * simulation->bubble;
     for (int r = 0; r < simulation->ranks; r++) busy += simulation->rank[r].busy;
-    return fmax(0, simulation->span - busy * replicas * p->result->sharers / p->mesh->size);
+    return fmax(0, simulation->span - busy * replicas * p->result->sharers / p->job->mesh.size);
 }
 
 /* Simulates the step. All passes but the last end without sums and without the optimizer. */
@@ -393,8 +384,8 @@ static int simulate(struct prediction *p, struct sl_error *error) {
                              .communication = 1e3 * sl_machine_message(p->machine, link, p->rank[0].load.handed),
                              .overlap = job->options->overlap,
                              .group = job->wgrad_group,
-                             .cores = sl_machine_sharing(p->machine, p->mesh->size),
-                             .coordinates = p->mesh->size,
+                             .cores = sl_machine_sharing(p->machine, p->job->mesh.size),
+                             .coordinates = p->job->mesh.size,
                              .awake = 1e3 * waits->awake,
                              .wake = 1e3 * waits->wake,
                              .nap = 1e3 * waits->nap,
@@ -433,14 +424,11 @@ static int predict(struct prediction *p, const struct sl_engine *like, struct sl
     return simulate(p, error);
 }
 
-int sl_predict(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_engine *like,
-               const struct sl_machine *machine, struct sl_prediction *result, struct sl_error *error) {
-    const int data = sl_mesh_axis_size(mesh, sl_job_axis(job, SL_JOB_DATA));
+int sl_predict(struct sl_job *job, const struct sl_engine *like, const struct sl_machine *machine,
+               struct sl_prediction *result, struct sl_error *error) {
     struct prediction p = {.job = job,
                            .machine = machine,
-                           .mesh = mesh,
-                           .data = data,
-                           .pace = 1 / sl_machine_speed(machine, mesh->size, data),
+                           .pace = 1 / sl_machine_speed(machine, job->mesh.size, job->data),
                            .result = result};
     *result = (struct sl_prediction){0};
     const int status = predict(&p, like, error);

@@ -37,10 +37,9 @@ struct sl_prediction {
     double traffic[SL_LINKS]; /* largest number of bytes that a coordinate sends per step, by class of link */
 };
 
-/* Predicts JOB, which is opened and only planned, over an engine like LIKE. MESH is the job's own, or one with more
- * replicas: then times and traffic are for MESH, but bytes for the job's mesh. Returns SL_BAD_INPUT or another
- * status, with the error set, if the job cannot be planned. */
-int sl_predict(struct sl_job *job, const struct sl_mesh *mesh, const struct sl_engine *like,
-               const struct sl_machine *machine, struct sl_prediction *prediction, struct sl_error *error);
+/* Predicts JOB, which is opened and only planned, over an engine like LIKE. Returns SL_BAD_INPUT or another status,
+ * with the error set, if the job cannot be planned. */
+int sl_predict(struct sl_job *job, const struct sl_engine *like, const struct sl_machine *machine,
+               struct sl_prediction *prediction, struct sl_error *error);
 
 #endif

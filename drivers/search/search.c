@@ -49,13 +49,12 @@ struct search {
     struct sl_error failed; /* error of planning itself, such as missing memory: the result is incomplete */
 };
 
-/* Predicts VARIANT on MESH in PREDICTION. */
-static bool predict(struct search *search, const struct sl_variant *variant, const struct sl_mesh *mesh,
-                    struct sl_prediction *prediction) {
+/* Predicts VARIANT in PREDICTION. */
+static bool predict(struct search *search, const struct sl_variant *variant, struct sl_prediction *prediction) {
     struct sl_error why = {0};
     const struct sl_job_type *type = search->job->type;
     struct sl_job *copy = type->copy(search->job, variant, search->engine, &why);
-    const bool done = copy && sl_predict(copy, mesh, search->engine, &search->machine, prediction, &why) == SL_OK;
+    const bool done = copy && sl_predict(copy, search->engine, &search->machine, prediction, &why) == SL_OK;
     if (copy) type->free_copy(copy);
     if (!done && why.status != SL_BAD_INPUT && !search->failed.status) {
         search->failed = why;
@@ -66,41 +65,8 @@ static bool predict(struct search *search, const struct sl_variant *variant, con
     return done;
 }
 
-/* Predicts a layout. With more than PLANNED coordinates, planning each would take long. Sharded bytes shrink as 1 /
- * replicas, so two plans, with few replicas and with twice as few, give the bytes for any number. */
-enum { PLANNED = 64 };
-static bool predict_many(struct search *search, const struct sl_layout *layout, struct sl_prediction *prediction) {
-    const struct sl_mesh *mesh = &layout->variant.mesh;
-    const int axis = sl_mesh_find_axis(mesh, sl_job_axis(search->job, SL_JOB_DATA)), data = mesh->axis[axis].size;
-    const int replica = mesh->size / data, batch = layout->variant.options.batch;
-    struct sl_prediction fewer;
-    int few = 4;
-    while (few > 1 && (few * replica > PLANNED || data % few)) few /= 2;
-    if (batch % data && !search->refusal[0])
-        snprintf(search->refusal, sizeof search->refusal, "a batch of %d does not divide by %d replicas", batch, data);
-    if (batch % data) return false;
-    for (int d = few > 1 ? few / 2 : few; d <= few; d *= 2) {
-        struct sl_variant variant = layout->variant;
-        variant.mesh.axis[axis].size = d;
-        variant.mesh.size = d * replica;
-        variant.options.batch = batch / data * d;
-        if (!predict(search, &variant, mesh, d < few ? &fewer : prediction)) return false;
-    }
-    if (few == 1) return true;
-    prediction->bytes = 0;
-    for (int c = 0; c < SL_MEMORY_CATEGORIES; c++) {
-        const double more = (double)prediction->budget.bytes[c], shared = (double)fewer.budget.bytes[c] - more;
-        const double bytes = fmax(0, more - shared + shared * few / data);
-        prediction->budget.bytes[c] = (uint64_t)bytes;
-    }
-    prediction->bytes = (double)sl_budget_total(&prediction->budget);
-    return true;
-}
-
 static void plan(struct search *search, struct sl_layout *layout) {
-    const struct sl_mesh *mesh = &layout->variant.mesh;
-    layout->planned = mesh->size <= PLANNED ? predict(search, &layout->variant, mesh, &layout->prediction)
-                                            : predict_many(search, layout, &layout->prediction);
+    layout->planned = predict(search, &layout->variant, &layout->prediction);
     layout->fits = layout->planned && layout->prediction.bytes <= search->memory;
 }
 
@@ -467,7 +433,7 @@ int sl_search_predict(struct sl_job *job, const struct sl_engine *engine, const 
     const struct sl_variant same = {.options = *job->options, .mesh = job->mesh};
     struct sl_job *copy = job->type->copy(job, &same, engine, error);
     if (!copy) return error->status ? error->status : SL_FAILED;
-    const int status = sl_predict(copy, &job->mesh, engine, machine, own, error);
+    const int status = sl_predict(copy, engine, machine, own, error);
     job->type->free_copy(copy);
     return status;
 }

@@ -142,6 +142,18 @@ done >times
 [ $status = 0 ] && awk '{ ms[NR] = $1 } END { exit !(NR == 2 && ms[1] < 0.95 * ms[2]) }' times
 point 'stages of dualpipe are balanced'
 
+# Beyond 64 coordinates, too, bytes are those of a dry run.
+sed 's/"count": *[0-9]*/"count": 1/; s/"places": *[0-9]*/"places": 128/; s/"memory_gb": *[0-9.]*/"memory_gb": 0/' "$cluster" >wide.json
+for how in '--mesh data=128' '--mesh data=32,pipe=2,tensor=2 --schedule 1f1b --microbatches 2 --stage-layers 2,2' '--mesh data=16,pipe=4,tensor=2 --schedule gpipe --microbatches 4 --stage-layers 1,1,1,1 --no-fsdp --zero 2'; do
+    set -- $transformer --batch 128 $how --engine local
+    call "$@" --dry-run --json
+    told=$(values total | sort -n | tail -n 1)
+    call "$@" --plan search --devices 128 --machine wide.json --json
+    status="$status, $told bytes"
+    grep -q "\"layout\":\"--mesh data=.*\"bytes\": *$told," out
+    point "128 coordinates: $how"
+done
+
 # Weight gradients of what is frozen are not computed, and so are not predicted.
 for freeze in '' '--freeze blocks.*'; do
     call $transformer --model-dimension 128 --plan search --mesh data=1,pipe=1,tensor=1 --schedule 1f1b --microbatches 1 $freeze --machine "$laptop" --json
