@@ -17,6 +17,7 @@ ORDER = """
     spmd/schedule/drawing spmd/schedule/synthesis
     spmd
     collectives
+    collectives/costs
     collectives/local collectives/mpi
     collectives/replay
     collectives/nccl

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "collectives/copies.h"
-#include "collectives/costs.h"
+#include "collectives/costs/costs.h"
 #include "collectives/reduce.h"
 
 enum {

@@ -74,11 +74,11 @@ void sl_mpi_ring_housemates_for_room(const struct sl_mpi_call *c);
 static inline void sl_mpi_count_message(const struct sl_mpi_call *c, int peer, size_t bytes) {
     const bool here = sl_mpi_host_of(sl_group_member(c->call.group, peer)) == sl_mpi_host_of(c->run->spmd.coordinate);
     struct sl_traffic *sent = c->run->spmd.sent;
-    if (sent) sl_traffic_add(&sent[c->call.operation], here ? SL_LINK_HOST : SL_LINK_NETWORK, 1, bytes);
+    if (sent) sl_traffic_add(&sent[c->call.operation], here ? SL_WAY_HOST : SL_WAY_NETWORK, 1, bytes);
 }
 static inline void sl_mpi_count_piece(const struct sl_mpi_call *c, size_t bytes) {
     struct sl_traffic *sent = c->run->spmd.sent;
-    if (sent) sl_traffic_add(&sent[c->call.operation], SL_LINK_MEMORY, 1, bytes);
+    if (sent) sl_traffic_add(&sent[c->call.operation], SL_WAY_MEMORY, 1, bytes);
 }
 /* Rings for the member at PEER, which is another one of this host. */
 static inline void sl_mpi_ring_at(const struct sl_mpi_call *c, int peer) {

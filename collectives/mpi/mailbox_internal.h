@@ -5,7 +5,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 
-#include "collectives/costs.h"
+#include "collectives/costs/costs.h"
 #include "collectives/mpi/shared.h"
 #include "collectives/mpi/wire.h"
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "collectives/costs.h"
+#include "collectives/costs/costs.h"
 
 /* ---- the hosts of a group ---- */
 

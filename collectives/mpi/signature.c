@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-#include "collectives/costs.h"
+#include "collectives/costs/costs.h"
 
 _Static_assert(sizeof(struct sl_mpi_signature) == SL_CALL_NOTE_BYTES, "costs count it");
 

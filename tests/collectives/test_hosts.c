@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "collectives/costs.h"
+#include "collectives/costs/costs.h"
 
 /* ---- the hosts ---- */
 
@@ -148,7 +148,7 @@ static int compare_counts(struct sl_spmd *self, const struct sl_group *group, si
         const int status = sl_call(self, SL_HERE, call);
         self->sent = NULL;
         if (status) return status;
-        for (int l = 0; l < SL_LINKS; l++)
+        for (int l = 0; l < SL_WAYS; l++)
             if (got->messages[l] != wanted.messages[l] || got->bytes[l] != wanted.bytes[l])
                 return sl_fail(
                     self, SL_CHECK_FAILED,

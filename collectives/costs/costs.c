@@ -1,5 +1,5 @@
 /* costs.c - see costs.h. */
-#include "collectives/costs.h"
+#include "collectives/costs/costs.h"
 
 /* ---- the choice ---- */
 
@@ -72,8 +72,8 @@ static void cost_mailboxes(const struct sl_collective *call, struct sl_traffic *
     const bool shares = combines_for_all(call) && size > 2 && bytes > SL_SHORT_CALL;
     for (uint64_t round = 0; round < rounds_of(bytes, most) && readers; round++) {
         const uint64_t now = bytes_of_round(bytes, most, round);
-        sl_traffic_add(sent, SL_LINK_MEMORY, 1, blocks * now);
-        if (shares) sl_traffic_add(sent, SL_LINK_MEMORY, 1, share_of(now, me, size));
+        sl_traffic_add(sent, SL_WAY_MEMORY, 1, blocks * now);
+        if (shares) sl_traffic_add(sent, SL_WAY_MEMORY, 1, share_of(now, me, size));
         sent->bells += shares ? 2 * readers : readers;
     }
 }
@@ -82,16 +82,16 @@ static void cost_gathered(const struct sl_collective *call, const struct sl_layo
     const int me = call->group->rank, host = host_at(layout, NULL, me), hosts = layout->hosts;
     const uint64_t bytes = sl_block_bytes(call);
     const bool leads = me == layout->first[host];
-    sl_traffic_add(sent, SL_LINK_MEMORY, 1, bytes);
+    sl_traffic_add(sent, SL_WAY_MEMORY, 1, bytes);
     if (!leads) sent->bells++;
     if (!leads) return;
-    sl_traffic_add(sent, SL_LINK_MEMORY, 1, bytes);
+    sl_traffic_add(sent, SL_WAY_MEMORY, 1, bytes);
     sent->bells += (uint64_t)members_on(layout, host) - 1;
     for (int distance = 1; distance < hosts; distance *= 2) {
         const int moved = hosts - distance < distance ? hosts - distance : distance;
         uint64_t members = 0;
         for (int i = 0; i < moved; i++) members += (uint64_t)members_on(layout, (host + i) % hosts);
-        sl_traffic_add(sent, SL_LINK_NETWORK, 2, members * bytes + SL_CALL_NOTE_BYTES);
+        sl_traffic_add(sent, SL_WAY_NETWORK, 2, members * bytes + SL_CALL_NOTE_BYTES);
     }
 }
 
@@ -102,14 +102,14 @@ static void cost_chained(const struct sl_collective *call, const struct sl_layou
     const bool passes = lane < lanes;
     for (uint64_t round = 0; round < rounds_of(bytes, most); round++) {
         const uint64_t now = bytes_of_round(bytes, most, round), share = share_of(now, lane, lanes);
-        sl_traffic_add(sent, SL_LINK_MEMORY, 1, now);
+        sl_traffic_add(sent, SL_WAY_MEMORY, 1, now);
         sent->bells += (uint64_t)(lanes - passes);
         if (!passes) continue;
-        sl_traffic_add(sent, SL_LINK_MEMORY, 1, share);
+        sl_traffic_add(sent, SL_WAY_MEMORY, 1, share);
         sent->bells += (uint64_t)members_on(layout, host) - 1;
-        sl_traffic_add(sent, SL_LINK_NETWORK, (uint64_t)ways, (uint64_t)ways * share);
+        sl_traffic_add(sent, SL_WAY_NETWORK, (uint64_t)ways, (uint64_t)ways * share);
     }
-    if (passes) sl_traffic_add(sent, SL_LINK_NETWORK, (uint64_t)ways, (uint64_t)ways * SL_CALL_NOTE_BYTES);
+    if (passes) sl_traffic_add(sent, SL_WAY_NETWORK, (uint64_t)ways, (uint64_t)ways * SL_CALL_NOTE_BYTES);
 }
 
 /* Bytes of each of a member's messages to the one at PEER, of which there are at most two. */
@@ -125,7 +125,7 @@ static void cost_messages(const struct sl_collective *call, const struct sl_layo
     const struct sl_positions to = sl_call_destinations(call);
     const int me = call->group->rank, host = host_at(layout, host_of, me);
     for (int peer = to.begin; peer < to.end; peer++) {
-        const enum sl_link link = host_at(layout, host_of, peer) == host ? SL_LINK_HOST : SL_LINK_NETWORK;
+        const enum sl_way link = host_at(layout, host_of, peer) == host ? SL_WAY_HOST : SL_WAY_NETWORK;
         uint64_t message[2];
         if (peer == me) continue;
         find_messages(call, peer, message);
