@@ -66,12 +66,8 @@ static struct result result_of(struct form form, size_t count) {
     return result;
 }
 
-static struct sl_settled settled(const struct result *result, size_t from) {
-    return (struct sl_settled){result->form.rounds, result->room ? result->room + result->form.by + from : NULL};
-}
-
-static float *floats_from(const struct result *result, size_t from) {
-    return result->floats ? result->floats + from : NULL;
+static struct sl_out out_of(const struct result *result) {
+    return sl_out_of(result->floats, result->form.rounds, result->room ? result->room + result->form.by : NULL);
 }
 
 /* WANT [COUNT]: the floats, not rounded. */
@@ -97,11 +93,10 @@ static void check_form(const struct sl_kernels *kernels, const struct example *e
     struct result o = result_of(form, wide), dq = result_of(form, wide), dkv = result_of(form, keys);
     float *logsum = device_floats(sums), *dq_rope = device_floats(roped), *drope = device_floats(shared);
     s.stored_q = s.keys = s.stored = s.stored_o = s.stored_d_o = from->type;
-    s.o = settled(&o, 0), s.dq = settled(&dq, 0), s.dk = settled(&dkv, 0), s.dv = settled(&dkv, half);
-    kernels->attention->forward(&s, from->q.at, from->q_rope.at, k, v, from->rope.at, o.floats, logsum);
+    kernels->attention->forward(&s, from->q.at, from->q_rope.at, k, v, from->rope.at, out_of(&o), logsum);
     kernels->attention->backward(&s, from->q.at, from->q_rope.at, k, v, from->rope.at, from->o.at, e->logsum,
-                                 from->d_o.at, dq.floats, dq_rope, dkv.floats, floats_from(&dkv, half), drope,
-                                 e->scratch);
+                                 from->d_o.at, out_of(&dq), dq_rope, out_of(&dkv), sl_out_from(out_of(&dkv), half),
+                                 drope, e->scratch);
     assert_memory_equal(logsum, e->logsum, sums * sizeof *logsum);
     assert_memory_equal(dq_rope, e->dq_rope, roped * sizeof *dq_rope);
     assert_memory_equal(drope, e->drope, shared * sizeof *drope);

@@ -220,8 +220,8 @@ static void teams_share_many_elements(void **state) {
 typedef void row_kernel(const struct sl_kernels *k, size_t first, size_t rows, size_t cols, const struct arrays *a);
 
 static void copy_rows(const struct sl_kernels *k, size_t first, size_t rows, size_t cols, const struct arrays *a) {
-    k->sequence->copy_settled(rows, cols, a->x + first * cols, cols, a->y + first * cols, cols,
-                              (struct sl_settled){true, a->halves + first * cols});
+    k->sequence->copy_settled(rows, cols, a->x + first * cols, cols,
+                              sl_out_of(a->y + first * cols, true, a->halves + first * cols), cols);
 }
 static void round_rows(const struct sl_kernels *k, size_t first, size_t rows, size_t cols, const struct arrays *a) {
     k->sequence->round_block(rows, cols, a->x + first * cols, cols, a->halves + first * cols, cols);

@@ -28,12 +28,12 @@ static void rotated_heads(void **state) {
             float *sine = random_device_floats(&numbers, rows * width / 2, -1.0f, 1.0f);
             uint16_t *stored = device_array(n, sizeof *stored);
             memcpy(want, x, n * sizeof *x);
-            kernels->published->rotate_heads(rows, heads, width, rows, 0, NULL, halves, cosine, sine, false, want,
-                                             (struct sl_settled){0});
+            kernels->published->rotate_heads(rows, heads, width, rows, 0, NULL, halves, cosine, sine, false,
+                                             sl_out_f32(want));
             for (int copy = 0; copy < 2; copy++) {
                 memcpy(y, x, n * sizeof *x);
-                kernels->published->rotate_heads(rows, heads, width, rows, 0, NULL, halves, cosine, sine, false, y,
-                                                 (struct sl_settled){true, copy ? stored : NULL});
+                kernels->published->rotate_heads(rows, heads, width, rows, 0, NULL, halves, cosine, sine, false,
+                                                 sl_out_of(y, true, copy ? stored : NULL));
                 expect_form(want, n, y, true, copy ? stored : NULL);
             }
             void *const arrays[] = {x, y, want, cosine, sine, stored};
@@ -51,12 +51,12 @@ static void copied_blocks(void **state) {
             float *x = random_device_floats(&numbers, ROWS * STRIDE, -1.0f, 1.0f), *y = device_floats(ROWS * STRIDE);
             uint16_t *stored = device_array(ROWS * STRIDE, sizeof *stored);
             for (int form = 0; form < 4; form++) {
-                const struct sl_settled left = {form > 0, form > 1 ? stored : NULL};
+                const bool rounds = form > 0, copies = form > 1;
                 const size_t stride = form == 3 ? STRIDE - 1 : STRIDE;
-                kernels->sequence->copy_settled(ROWS, cols, x, stride, y, stride, left);
+                const struct sl_out to = sl_out_of(y, rounds, copies ? stored : NULL);
+                kernels->sequence->copy_settled(ROWS, cols, x, stride, to, stride);
                 for (size_t r = 0; r < ROWS; r++)
-                    expect_form(x + r * stride, cols, y + r * stride, left.rounds,
-                                left.stored ? stored + r * stride : NULL);
+                    expect_form(x + r * stride, cols, y + r * stride, rounds, copies ? stored + r * stride : NULL);
             }
             release_array(x);
             release_array(y);
@@ -77,9 +77,9 @@ static void looked_up_rows(void **state) {
         for (int32_t r = 0; r < ROWS; r++) tokens[r] = FIRST - 1 + r;
         for (int form = 0; form < 8; form++) {
             const bool floats = form % 2, halves = form / 2 % 2, rounds = !floats || form / 4;
-            const struct sl_settled left = {rounds, rounds ? stored : NULL};
-            kernels->sequence->lookup(ROWS, COLS, tokens, FIRST, COUNT, halves ? (void *)half : table, halves, COLS,
-                                      floats ? y : NULL, left);
+            kernels->sequence->lookup(ROWS, COLS, tokens, FIRST, COUNT,
+                                      halves ? sl_rows_bf16(half) : sl_rows_f32(table), COLS,
+                                      sl_out_of(floats ? y : NULL, rounds, rounds ? stored : NULL));
             for (size_t i = 0; i < ROWS * COLS; i++) {
                 const int32_t place = tokens[i / COLS] - FIRST;
                 const float want = place >= 0 && place < COUNT ? table[(size_t)place * COLS + i % COLS] : 0.0f;
@@ -192,11 +192,11 @@ static void rounded_gradients_of_shares(void **state) {
         for (int half = 0; half < 2; half++) {
             const struct sl_rows from = half ? sl_rows_bf16(half_x) : sl_rows_f32(x);
             for (int form = 0; form < 3; form++) { /* first what the others round */
-                const struct sl_settled left = {form > 0, form > 1 ? stored : NULL};
-                const struct sl_out to = sl_out_settled(form ? dx : want, left);
+                uint16_t *copy = form > 1 ? stored : NULL;
+                const struct sl_out to = sl_out_of(form ? dx : want, form > 0, copy);
                 kernels->norms->rms_norm_backward(1, ROWS, COLS, 2 * COLS, sl_rows_f32(dy), from, rstd, gamma, dots,
                                                   sl_rows_f32(summand), to, NULL, NULL, NULL);
-                if (form) expect_form(want, N, dx, true, left.stored);
+                if (form) expect_form(want, N, dx, true, copy);
             }
         }
         void *const arrays[] = {x, dy, gamma, rstd, dots, summand, want, dx, half_x, stored};
