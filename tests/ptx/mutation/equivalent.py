@@ -27,9 +27,12 @@ LIST = [
      "a lane's neighbour has the same"),
     (r".*", "(another comparison|a row beyond the end)", r"SL_(LANES|ADDS)\(reduction.*", r"setp\.lt\.u32 %p\d+, %r\d+, %r\d+",
      "a lane behind those that are added has another sum, which nothing reads"),
+    (r".*", "a load of another width", r"SL_(LANES|ADDS)\(reduction\(\+.*", r"ld\.shared\.f32 %f\d+, \[_shared\d+\]", "a sum begins at zero"),
     (r"whole_norm_.*", "a row beyond the end", r"for \(size_t t = 0; t < TOGETHER \* ALONG; t\+\+\) \{", r"min\.u64 .*, 127",
      "another thread does that, too, and stores the same"),
     (r".*", "another comparison", r"for \(size_t i = 0; i < n; i \+= SL_FOUR\) SL_BY_FOUR.*", r"setp\.ge\.u64 .*", "the first of four elements is never beyond the end"),
+    (r"attention_.*", "an accumulator not cleared", r"read\[i\] = row \+ i \* down < count \? .*", r"mov\.f32 .*, 0f00000000",
+     "rows behind the last one have weights of zero"),
     (r"largest_bits", "a row beyond the end", r"for \(size_t p = 0; p < SL_PARTS; p\+\+\) most = .*", r"min\.u64 .*",
      "another thread has that number, too, and the largest stays"),
     (r"(sum|merge)_\w+", "a lane's index off by one", r"", r"mov\.u32 %r1, %tid\.x", "thread 0 clears a shared variable that is set before it is read"),
@@ -42,6 +45,7 @@ LIST = [
 ]
 
 
+CONSTANT = re.compile(NUMBER.pattern + r"|0[fd][0-9A-F]+$")
 OF_BLOCKS = {"%ctaid.x", "%nctaid.x", "parameter", "number"}  # what is made of these is the same in all threads of a block
 
 
@@ -159,9 +163,19 @@ def says_that_warps_are_whole(kernel, predicate):
     return len(threads) == 1 and threads[0].name == "mov" and threads[0].ops[1] == "%ntid.x"
 
 
+def asks_for_one_thread(kernel, instruction, new):
+    """Whether a team has one thread: no team has less."""
+    return (instruction.name == "setp" and instruction.ops[2] == "1" and (instruction.mods[0], new[0].mods[0]) == ("eq", "le")
+            and made_of(kernel, instruction.ops[1]) == {"%ntid.x"})
+
+
 def looks_for_the_last_warp(kernel, instruction, new):
     """Whether a warp is whole, as each is where a team has whole warps, which is asked beside it."""
-    used = uses(kernel, instruction.ops[0]) if instruction.name == "setp" else []
+    if instruction.name == "setp" and says_that_warps_are_whole(kernel, instruction.ops[0]):
+        return new[0].mods[0] == "ge"
+    used = uses(kernel, instruction.ops[0]) if flow.writes(instruction, kernel.registers) else []
+    if instruction.name != "setp":
+        return bool(used) and all(s.name == "setp" and looks_for_the_last_warp(kernel, s, [s]) for s in used)
     return bool(used) and all(
         s.name == "or" and any(o != instruction.ops[0] and says_that_warps_are_whole(kernel, o) for o in s.ops[1:]) for s in used)
 
@@ -184,7 +198,7 @@ def made_of(kernel, register):
             operands = set(s.ops[1:]) - seen_too
             seen_too |= operands
             work += [operand for operand in operands if operand in kernel.registers]
-            found |= {"number" if NUMBER.match(operand) else operand for operand in operands if operand not in kernel.registers}
+            found |= {"number" if CONSTANT.match(operand) else operand for operand in operands if operand not in kernel.registers}
     return found
 
 
@@ -210,7 +224,8 @@ def one_more_turn(kernel, instruction, new):
     if not with_equal_case(instruction, new) or any("shared" in getattr(s, "mods", ()) for s in kernel.statements):
         return False
     block = next(b for b in flow.make_blocks(kernel) if instruction in b.body)
-    return any(barriers.is_barrier(s) for s in block.body) or is_of_block(kernel, instruction.ops[1])
+    return (any(barriers.is_barrier(s) for s in block.body) or is_of_block(kernel, instruction.ops[1])
+            or has_an_element_for_each_thread(kernel) and bounds_a_block(kernel, instruction.ops[1]))
 
 
 def has_an_element_for_each_thread(kernel):
@@ -223,27 +238,72 @@ def asks_for_a_second_turn(kernel, s):
     return (s.name == "setp" and s.mods[0] == "lt" and bounds_a_block(kernel, s.ops[2]) and {"%tid.x", "%ntid.x"} <= made_of(kernel, s.ops[1]))
 
 
+def through_moves(kernel, register):
+    """What makes a register, or the registers that it is a copy of."""
+    found, seen_too, work = [], set(), [register]
+    while work:
+        for s in makers_of(kernel, work.pop()):
+            if s.name == "mov" and s.ops[1] in kernel.registers and s.ops[1] not in seen_too:
+                seen_too.add(s.ops[1])
+                work.append(s.ops[1])
+            elif s.name != "mov" or s.ops[1] not in kernel.registers:
+                found.append(s)
+    return found
+
+
+def asks_for_more_of_its_chunk(kernel, s, body):
+    """Whether a thread's next lane is before the end of its chunk, min(lane, last) + 1: OpenMP gives threads a lane at a time."""
+    if s.name != "setp" or s.mods[0] != "lt" or not any(t.name == "add" and t.ops == [s.ops[1], s.ops[1], "1"] for t in body):
+        return False
+    ends = through_moves(kernel, s.ops[2])
+    return bool(ends) and all(
+        end.name == "add" and end.ops[2] == "1" and "%tid.x" in made_of(kernel, end.ops[1])
+        and all(t.name == "min" or "%tid.x" == t.ops[1] or t.name == "cvt" for t in through_moves(kernel, end.ops[1])) for end in ends)
+
+
 def no_second_turn(kernel, instruction, new):
     """An element still further is beyond the end, too."""
-    return (asks_for_a_second_turn(kernel, instruction) and len(new) == 2 and new[1].ops[2] == instruction.ops[2]
-            and has_an_element_for_each_thread(kernel))
+    if instruction.name != "setp" or len(new) != 2 or new[1].ops[2] != instruction.ops[2]:
+        return False
+    home = next(block for block in flow.make_blocks(kernel) if instruction in block.body)
+    return (asks_for_more_of_its_chunk(kernel, instruction, home.body)
+            or asks_for_a_second_turn(kernel, instruction) and has_an_element_for_each_thread(kernel))
+
+
+def without_further_turns(kernel):
+    """Blocks without the ways back that no thread takes; None if there are none of these."""
+    blocks, own, found = flow.make_blocks(kernel), has_an_element_for_each_thread(kernel), False
+    for block in blocks:
+        guard = block.end.guard if block.end and block.end.name == "bra" else None
+        makers = makers_of(kernel, guard[0]) if guard and not guard[1] else []
+        if len(makers) == 1 and (asks_for_more_of_its_chunk(kernel, makers[0], block.body) or own and asks_for_a_second_turn(kernel, makers[0])):
+            block.targets, found = block.targets[1:], True
+    return blocks if found else None
 
 
 def is_for_a_second_turn(kernel, instruction, new):
     """Nothing but a second turn reads what it makes."""
-    if instruction.name in flow.ENDS or not flow.writes(instruction, kernel.registers) or not has_an_element_for_each_thread(kernel):
+    if instruction.name in flow.ENDS | flow.MEETINGS | {"atom", "call"} or not flow.writes(instruction, kernel.registers):
         return False
-    blocks = flow.make_blocks(kernel)
-    home = next((block for block in blocks if instruction in block.body), None)
-    guard = home.end.guard if home and home.end and home.end.name == "bra" else None
-    makers = makers_of(kernel, guard[0]) if guard and not guard[1] else []
-    if len(makers) != 1 or not asks_for_a_second_turn(kernel, makers[0]):
-        return False
-    home.targets = home.targets[1:]
-    read = set().union(*[flow.live_at_start(blocks, kernel.registers)[target] for target in home.targets])
-    behind = home.body[home.body.index(instruction) + 1 :]
-    return all(register not in read and not any(register in flow.reads(s, kernel.registers) for s in behind)
-               for register in flow.writes(instruction, kernel.registers))
+    blocks = without_further_turns(kernel)
+    changed = blocks is not None
+    while changed:  # what nothing reads, and then what only that has read
+        changed, live = False, flow.live_at_start(blocks, kernel.registers)
+        for block in blocks:
+            read = set().union(*[live[target] for target in block.targets]) if block.targets else set()
+            read |= set(flow.reads(block.end, kernel.registers)) if block.end else set()
+            kept = []
+            for s in reversed(block.body):
+                made = flow.writes(s, kernel.registers)
+                if made and not read & set(made) and s.name not in flow.MEETINGS | {"atom", "call"}:
+                    if s is instruction:
+                        return True
+                    changed = True
+                    continue
+                read = (read if s.guard else read - set(made)) | set(flow.reads(s, kernel.registers))
+                kept.append(s)
+            block.body = kept[::-1]
+    return False
 
 
 def the_next_block_has_it(kernel, instruction, new):
@@ -268,7 +328,7 @@ def all_store_the_same(kernel, instruction, new):
         return False
     guarded = [block for block in flow.make_blocks(kernel) if block.end and block.end.guard == (instruction.ops[0], False) and block.targets[1].body]
     return bool(guarded) and len(uses(kernel, instruction.ops[0])) == len(guarded) and all(
-        s.name == "mov" or s.name == "st" and "shared" in s.mods and (NUMBER.match(s.ops[1]) or made_of(kernel, s.ops[1]) <= OF_BLOCKS)
+        s.name == "mov" or s.name == "st" and "shared" in s.mods and (CONSTANT.match(s.ops[1]) or made_of(kernel, s.ops[1]) <= OF_BLOCKS)
         for block in guarded for s in block.targets[1].body)
 
 
@@ -283,6 +343,7 @@ REASONS = [
     ("no copy is under way", waits_for_nothing),
     ("no number has more than 32 bits", looks_for_long_numbers),
     ("teams have whole warps", looks_for_the_last_warp),
+    ("a team has a thread", asks_for_one_thread),
 ]
 
 LATE_REASONS = [
