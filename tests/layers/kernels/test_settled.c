@@ -403,7 +403,7 @@ static void gate_gradients_are_rounded(void **state) {
 
 static void sums_with_biases_are_rounded(void **state) {
     (void)state;
-    enum { COLUMNS = 37, STRIDE = 40 };
+    enum { COLUMNS = 300, STRIDE = 303 };
     struct numbers numbers = {5};
     const struct sl_kernels *kernels;
     for (int level = 0; (kernels = sl_kernels_available(level)); level++) {
@@ -496,7 +496,7 @@ static void operands_are_rounded(void **state) {
             float *dy = random_device_floats(&numbers, n, -2.0f, 2.0f);
             check_operands(kernels, n, x, dy);
             check_layer_norm(kernels, 1, n, x);
-            if (n % 3 == 0) check_layer_norm(kernels, 3, n / 3, x);
+            if (n >= 7) check_layer_norm(kernels, 7, n / 7, x); /* a team may have several rows */
             check_silu(kernels, n, x);
             release_array(x);
             release_array(dy);

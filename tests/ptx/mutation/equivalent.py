@@ -13,7 +13,7 @@ LIST = [
      "what there is before a row's first keys is multiplied by 0"),
     (r"attention_keys_any.*", "a wait of cp.async removed", r".*", r"cp\.async\.wait_all",
      "a team's own rows are not copied there; tests notice the other wait"),
-    (r"sum_heads", "a constant off by one", r"SL_BLOCKS\(.*", r"setp\.gt\.u64 .*, -4", "a block has one element on GPUs"),
+    (r".*", "(a row beyond the end|a constant off by one)", r".*", r"setp\.(lt|gt)\.u64 %p\d+, %rd\d+, -4", "whether four more elements are beyond all numbers"),
     (r"drop_parts", "a constant off by one", r"x = x > 89\.0f \? 89\.0f : x;", r"selp\.f32 .*", "one over more than e^89 is zero"),
     (r"scatter_add", "another comparison", r"SL_IN_BLOCK\(\)", r"setp\.ne\.s64 .*", "a block has one column on GPUs"),
     (r"add_parts", "another comparison", r"for \(size_t once = 0; once < 1; once\+\+\) \{", r"setp\.ne\.s64 .*", "one row has one block"),
