@@ -169,34 +169,45 @@ static void rotary_heads_have_the_same_bits(void **state) {
 static void shared_heads_have_the_same_bits(void **state) {
     (void)state;
     struct numbers numbers = {32};
-    const size_t widths[] = {48, 96};
-    for (size_t i = 0; i < 2; i++) {
-        check(&numbers,
-              (struct sl_attention){
-                  .sequences = 2, .queries = 18, .key_rows = 18, .heads = 4, .group = 2, .width = widths[i]},
-              1, false);
+    const size_t widths[] = {48, 112};
+    for (size_t i = 0; i < 4; i++) {
+        check(
+            &numbers,
+            (struct sl_attention){
+                .sequences = 1 + i % 2, .queries = 18, .key_rows = 18, .heads = 4, .group = 2, .width = widths[i / 2]},
+            1, false);
     }
 }
 
+/* A block of keys is not whole: the last one, or the only one. */
 static void whole_rows_have_the_same_bits(void **state) {
     (void)state;
     struct numbers numbers = {33};
-    const size_t widths[] = {64, 128};
-    for (size_t i = 0; i < 2; i++) {
+    const size_t widths[] = {64, 128}, queries[] = {70, 20};
+    for (size_t i = 0; i < 4; i++) {
+        const size_t rows = queries[i % 2];
         check(&numbers,
-              (struct sl_attention){.sequences = 1, .queries = 70, .key_rows = 70, .heads = 2, .width = widths[i]}, 0,
-              false);
+              (struct sl_attention){
+                  .sequences = 1, .queries = rows, .key_rows = rows, .heads = 2, .width = widths[i / 2]},
+              0, false);
     }
 }
+
+/* The argument "emulated": no GPU. */
+static bool emulated;
 
 /* As many blocks of queries as a GPU's kernels for many need. */
 static void many_blocks_have_the_same_bits(void **state) {
     (void)state;
     struct numbers numbers = {34};
-    check(
-        &numbers,
-        (struct sl_attention){.sequences = 1, .queries = 131, .key_rows = 131, .heads = 132, .group = 66, .width = 64},
-        0, true);
+    const size_t queries[] = {131, 40}, heads[] = {132, 264};
+    for (size_t i = 0; i < 2; i++) {
+        const size_t rows = queries[i], all = emulated ? 4 : heads[i];
+        check(&numbers,
+              (struct sl_attention){
+                  .sequences = 1, .queries = rows, .key_rows = rows, .heads = all, .group = all / 2, .width = 64},
+              0, true);
+    }
 }
 
 /* Few queries read keys of both types, and see the same. */
@@ -233,7 +244,8 @@ static void few_queries_see_the_same(void **state) {
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    emulated = !strcmp(argv[argc - 1], "emulated");
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rotary_heads_have_the_same_bits), cmocka_unit_test(shared_heads_have_the_same_bits),
