@@ -33,11 +33,10 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
 }
 
 static const struct sl_module_type empty = {.name = "empty",
+                                            .plan = sl_plan_keeps_nothing,
                                             .forward = forward,
                                             .backward_input = backward_input,
-                                            .backward_weight = backward_weight,
-                                            .needs_no_input = true,
-                                            .needs_no_gradient = true};
+                                            .backward_weight = backward_weight};
 
 /* ---- the run ---- */
 

@@ -92,7 +92,6 @@ static int conv_plan(struct sl_module *module, struct sl_plan *plan) {
     sl_plan_workspace(plan, 4 * edge * sizeof(float), &conv->sent);
     sl_plan_workspace(plan, conv_points(conv, plan->rows) * in * sizeof(float), &conv->patches);
     sl_plan_workspace(plan, (conv_kernel(conv) + out) * sizeof(float), &conv->partial);
-    module->keeps_input = module->keeps_gradient = !plan->forward_only;
     return conv_plan_products(conv, plan);
 }
 
@@ -276,6 +275,7 @@ struct gather_channels {
 };
 
 static int gather_channels_plan(struct sl_module *module, struct sl_plan *plan) {
+    module->x.lasts = SL_UNTIL_RETURN;
     return sl_plan_group(plan, CHANNELS_AXIS, &((struct gather_channels *)module)->peers);
 }
 
@@ -304,8 +304,6 @@ static const struct sl_module_type gather_channels_type = {.name = "gather_chann
                                                            .plan = gather_channels_plan,
                                                            .forward = gather_channels_forward,
                                                            .backward_input = gather_channels_backward_input,
-                                                           .needs_no_input = true,
-                                                           .needs_no_gradient = true,
                                                            .fuses = true,
                                                            .bytes = sizeof(struct gather_channels)};
 
@@ -326,11 +324,6 @@ struct pool {
     struct sl_module module;
     int width, channels; /* of x */
 };
-
-static int pool_plan(struct sl_module *module, struct sl_plan *plan) {
-    module->keeps_input = !plan->forward_only;
-    return SL_OK;
-}
 
 static int pool_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const int channels = ((const struct pool *)module)->channels, width = ((const struct pool *)module)->width;
@@ -375,10 +368,8 @@ static int pool_backward_input(const struct sl_module *module, struct sl_context
 }
 
 static const struct sl_module_type pool_type = {.name = "pool2x2",
-                                                .plan = pool_plan,
                                                 .forward = pool_forward,
                                                 .backward_input = pool_backward_input,
-                                                .needs_no_gradient = true,
                                                 .fuses = true,
                                                 .bytes = sizeof(struct pool)};
 

@@ -24,9 +24,10 @@ static int beside_plan(struct sl_module *module, struct sl_plan *plan) {
     struct beside *beside = (struct beside *)module;
     struct sl_module *layer = module->child[0];
     SL_TRY(sl_module_plan(layer, plan));
+    module->x.lasts = module->y.lasts = SL_UNTIL_RETURN;
     const size_t in = beside_count(plan->rows, layer->in), out = beside_count(plan->rows, layer->out);
-    SL_TRY(sl_plan_array(plan, in, layer->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN, &beside->x));
-    SL_TRY(sl_plan_array(plan, out, layer->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN, &beside->dy));
+    SL_TRY(sl_plan_array(plan, in, layer->x.lasts, &beside->x));
+    SL_TRY(sl_plan_array(plan, out, layer->y.lasts, &beside->dy));
     SL_TRY(sl_plan_array(plan, out, SL_UNTIL_RETURN, &beside->y));
     return sl_plan_array(plan, in, SL_UNTIL_RETURN, &beside->dx);
 }
@@ -82,8 +83,6 @@ static const struct sl_module_type beside_type = {.name = "beside",
                                                   .forward = beside_forward,
                                                   .backward_input = beside_backward_input,
                                                   .backward_weight = beside_backward_weight,
-                                                  .needs_no_input = true,
-                                                  .needs_no_gradient = true,
                                                   .bytes = sizeof(struct beside)};
 
 /* y = [LAYER of x's first columns | CARRIED columns of x, from column AT on]. Takes ownership of LAYER. */
@@ -132,10 +131,9 @@ static int sum_backward_input(const struct sl_module *module, struct sl_context 
 }
 
 static const struct sl_module_type sum_type = {.name = "sum",
+                                               .plan = sl_plan_keeps_nothing,
                                                .forward = sum_forward,
                                                .backward_input = sum_backward_input,
-                                               .needs_no_input = true,
-                                               .needs_no_gradient = true,
                                                .fuses = true,
                                                .bytes = sizeof(struct sl_module)};
 
@@ -192,10 +190,9 @@ static int merge_backward_input(const struct sl_module *module, struct sl_contex
 }
 
 static const struct sl_module_type merge_type = {.name = "merge",
+                                                 .plan = sl_plan_keeps_nothing,
                                                  .forward = merge_forward,
                                                  .backward_input = merge_backward_input,
-                                                 .needs_no_input = true,
-                                                 .needs_no_gradient = true,
                                                  .fuses = true,
                                                  .bytes = sizeof(struct merge)};
 

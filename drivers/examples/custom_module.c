@@ -19,7 +19,6 @@ enum { SLOPE }; /* its parameters, in the order of their declaration in plan */
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t shape[] = {(size_t)module->in};
-    module->keeps_input = module->keeps_gradient = true; /* both backward functions get x, the second also dy */
     return sl_plan_parameter(plan, "slope", SL_INIT_ZEROS, 0, 1, shape);
 }
 

@@ -11,12 +11,6 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 
 /* ---- relu: dx needs the sign of x ---- */
 
-static int plan_relu(struct sl_module *module, struct sl_plan *plan) {
-    (void)plan;
-    module->keeps_input = true;
-    return SL_OK;
-}
-
 static int relu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const size_t n = elements(module, context);
     SL_ELEMENTWISE(is_device_ptr(x, y))
@@ -33,7 +27,7 @@ static int relu_backward_input(const struct sl_module *module, struct sl_context
 }
 
 static const struct sl_module_type relu = {
-    .name = "relu", .plan = plan_relu, .forward = relu_forward, .backward_input = relu_backward_input};
+    .name = "relu", .forward = relu_forward, .backward_input = relu_backward_input};
 
 struct sl_module *gpipe_relu(int cols) { return sl_module_new(&relu, "", cols, cols); }
 
@@ -96,8 +90,8 @@ static int fail_at(const struct sl_module *module, struct sl_context *context, c
 static int plan_failing(struct sl_module *module, struct sl_plan *plan) {
     struct sl_module *inner = module->child[0];
     SL_TRY(sl_module_plan(inner, plan));
-    module->keeps_input = inner->keeps_input;
-    module->keeps_gradient = inner->keeps_gradient;
+    module->x.lasts = inner->x.lasts;
+    module->y.lasts = inner->y.lasts;
     return SL_OK;
 }
 

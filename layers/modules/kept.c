@@ -50,16 +50,15 @@ int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t cou
 int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
     if (child->y.operand == SL_BF16) {
         sl_give_operand_gradient(child);
-        return sl_plan_written(plan, count, child->keeps_gradient, SL_FROM_INPUT, kept);
+        return sl_plan_written(plan, count, sl_is_kept(&child->y), SL_FROM_INPUT, kept);
     }
-    SL_TRY(sl_plan_kept(plan, count, child->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN, kept));
+    SL_TRY(sl_plan_kept(plan, count, child->y.lasts, kept));
     if (sl_reads_stored_gradient(plan, child)) sl_plan_kept_room(plan, kept);
     return SL_OK;
 }
 
 int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
-    if (child->x.operand != SL_BF16)
-        return sl_plan_kept(plan, count, child->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_INPUT, kept);
+    if (child->x.operand != SL_BF16) return sl_plan_kept(plan, count, sl_longer(child->x.lasts, SL_UNTIL_INPUT), kept);
     sl_give_operand(child);
     SL_TRY(sl_plan_operand(plan, count, true, SL_UNTIL_WEIGHT, kept));
     return sl_plan_array(plan, count, SL_UNTIL_INPUT, &kept->values);
@@ -84,10 +83,10 @@ void sl_plan_ends(struct sl_module *module, const struct sl_module *first, const
 }
 
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child) {
-    if (plan->storage == SL_F32 || plan->forward_only || child->keeps_gradient) return false;
+    if (plan->storage == SL_F32 || plan->forward_only || sl_is_kept(&child->y)) return false;
     if (child->y.reads == SL_BF16) return true;
     if (child->children > 0) return plan->weights_follow;
-    return child->weights_follow && child->type->stores && !child->type->needs_no_gradient && !child->takes_floats;
+    return child->weights_follow && child->type->stores && !child->takes_floats;
 }
 
 bool sl_reads_stored(const struct sl_plan *plan, const struct sl_module *child) {

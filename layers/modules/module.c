@@ -100,16 +100,6 @@ int sl_module_check(const struct sl_module *module, bool forward_only, struct sl
     return SL_OK;
 }
 
-/* KEEPS is the flag not set by plan, NEED the type's flag permitting this. */
-static int refuse_unkept(const struct sl_plan *plan, const char *keeps, const char *function, const char *rows,
-                         const char *need) {
-    return sl_error_set(
-        plan->error, SL_BAD_INPUT,
-        "%s%s: its plan leaves %s unset, so that %s would be given no %s: set it, or, where that is not "
-        "needed, %s in its type",
-        plan->name, plan->module->type->name, keeps, function, rows, need);
-}
-
 /* Checks that need the type's plan to have run, unlike those of sl_module_check. */
 static int check_type(const struct sl_module *module, const struct sl_plan *plan) {
     const struct sl_module_type *type = module->type;
@@ -141,18 +131,6 @@ static int freeze(struct sl_module *module, const struct sl_plan *plan) {
                         plan->name, module->type->name);
 }
 
-/* For a parent's children sl_module_lacks reports unsaved rows. Modules with frozen parameters need less. */
-static int check_kept(const struct sl_module *module, const struct sl_plan *plan) {
-    const struct sl_module_type *type = module->type;
-    if (!type->backward_input || plan->forward_only || module->children > 0) return SL_OK;
-    if (count_frozen(module, plan) > 0) return SL_OK;
-    if (!module->keeps_input && !type->needs_no_input)
-        return refuse_unkept(plan, "keeps_input", "backward", "x", "needs_no_input");
-    if (type->backward_weight && !module->keeps_gradient && !type->needs_no_gradient)
-        return refuse_unkept(plan, "keeps_gradient", "backward_weight", "dy", "needs_no_gradient");
-    return SL_OK;
-}
-
 /* If another rank waits for the stage's dx, W comes after dx has been sent. Recomputed modules order their calls
  * themselves (layers/modules/recompute.c). */
 static bool weights_follow(const struct sl_module *module, const struct sl_plan *plan) {
@@ -165,11 +143,11 @@ static bool weights_follow(const struct sl_module *module, const struct sl_plan 
 static void plan_rooms(struct sl_module *module, struct sl_plan *plan) {
     const size_t group = (size_t)plan->rows * (size_t)plan->wgrad_group;
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
-    if (module->type->stores && module->weights_follow && !module->type->needs_no_gradient && !module->takes_floats)
+    if (module->type->stores && module->weights_follow && !module->takes_floats)
         sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->out * sizeof(uint16_t), &module->room_dy);
     if (module->type->stores) return;
-    if (module->keeps_input) sl_plan_workspace(plan, rows * (size_t)module->in * sizeof(float), &module->room_x);
-    if (module->keeps_gradient) sl_plan_workspace(plan, group * (size_t)module->out * sizeof(float), &module->room_dy);
+    if (sl_is_kept(&module->x)) sl_plan_workspace(plan, rows * (size_t)module->in * sizeof(float), &module->room_x);
+    if (sl_is_kept(&module->y)) sl_plan_workspace(plan, group * (size_t)module->out * sizeof(float), &module->room_dy);
 }
 
 /* Notes whether I or W computes the gradients of the module's own parameters. A recomputed module calls W with I, if W
@@ -201,19 +179,22 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     const int x_stride = plan->x_stride;
     if (module->children > 0) plan->x_stride = 0; /* no request to its own children */
     module->x_stride = 0;
-    module->x = (struct sl_use){.gelu = module->x.gelu};
-    module->y = (struct sl_use){.gelu = module->y.gelu};
+    module->takes_floats = false;
+    module->x = (struct sl_use){.gelu = module->x.gelu,
+                                .lasts = sl_until_weight_if(module->type->backward_input && !plan->forward_only)};
+    module->y = (struct sl_use){.gelu = module->y.gelu,
+                                .lasts = sl_from_input_if(module->type->backward_weight && !plan->forward_only)};
     int status = plan_named(module, plan);
     plan->run = run;
     plan->storage = storage;
     plan->x_stride = x_stride;
     if (status == SL_OK) status = check_type(module, plan);
-    if (status == SL_OK) status = check_kept(module, plan);
     if (status == SL_OK) status = freeze(module, plan);
     module->weights_follow = weights_follow(module, plan);
     if (status == SL_OK && !plan->forward_only) note_written(module, plan);
     plan->part = part;
-    if (module->weights_follow || module->frozen) module->keeps_gradient = false;
+    if (!sl_is_kept(&module->y)) module->takes_floats = true;
+    if (module->weights_follow || module->frozen) module->y.lasts = SL_UNTIL_RETURN;
     if (storage != SL_F32 && !plan->forward_only) plan_rooms(module, plan);
     plan->module = parent;
     plan->name[prefix] = '\0';
@@ -223,6 +204,12 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
         plan->dropouts = 0;
     }
     return status;
+}
+
+int sl_plan_keeps_nothing(struct sl_module *module, struct sl_plan *plan) {
+    (void)plan;
+    module->x.lasts = module->y.lasts = SL_UNTIL_RETURN;
+    return SL_OK;
 }
 
 int sl_plan_child(struct sl_plan *plan, struct sl_module *child, size_t begin) {
@@ -463,8 +450,8 @@ int sl_module_backward_weight_whole(const struct sl_module *module, const struct
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     struct sl_context whole = *context;
     whole.storage = SL_F32;
-    x = module->keeps_input ? sl_widen(context, &module->room_x, rows * (size_t)module->in, x) : NULL;
-    dy = module->keeps_gradient ? sl_widen(context, &module->room_dy, rows * (size_t)module->out, dy) : NULL;
+    x = sl_is_kept(&module->x) ? sl_widen(context, &module->room_x, rows * (size_t)module->in, x) : NULL;
+    dy = sl_is_kept(&module->y) ? sl_widen(context, &module->room_dy, rows * (size_t)module->out, dy) : NULL;
     return sl_module_backward_weight(module, &whole, x, dy);
 }
 
@@ -473,7 +460,7 @@ int sl_module_weights_follow(const struct sl_module *module, const struct sl_con
     struct sl_context one = *context;
     if (module->frozen) return SL_OK;
     one.accumulate = context->accumulate || context->microbatch > context->first_microbatch;
-    if (context->storage != SL_F32 && !module->type->needs_no_gradient && !module->takes_floats) {
+    if (context->storage != SL_F32 && !module->takes_floats) {
         const size_t n = (size_t)context->rows * (size_t)module->out;
         const uint16_t *stored = sl_rounded_rows(context, n, dy);
         if (!stored) {
@@ -491,8 +478,8 @@ int sl_module_begin_part(const struct sl_module *module, const struct sl_context
     return context->begin(context->self, module->part, context->begin_arg);
 }
 
-int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps) {
+int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *field) {
     return sl_fail(context->self, SL_BAD_INPUT,
-                   "module type %s was given no %s in backward: the module around it must set %s if its child does",
-                   module->type->name, rows, keeps);
+                   "module type %s was given no %s in backward: the module around it must set %s as its child does",
+                   module->type->name, rows, field);
 }

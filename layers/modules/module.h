@@ -2,7 +2,7 @@
  *
  * One struct sl_module is one layer of one stage; its type is a table of functions. The life of a module:
  *
- *     plan             Declares parameters, stash and workspace for microbatches of plan->rows rows; sets keeps_*.
+ *     plan             Declares parameters, stash and workspace for microbatches of plan->rows rows.
  *     forward          Computes y [rows, out] from x [rows, in]; rows is context->rows.
  *     backward_input   I: computes dx [rows, in] from dy [rows, out]. If no caller needs dx, DX is NULL. DX and DY are
  *                      different arrays. Writes to the stash the arrays that W needs, even if DX is NULL.
@@ -10,12 +10,12 @@
  *                      context->microbatch. If context->accumulate is set, adds to the gradients; otherwise
  *                      overwrites them.
  *
- * A module that sets keeps_input receives x again in both backward functions; a module that sets keeps_gradient
- * receives dy again in W. Other modules receive NULL there. The module's owner saves these rows in the stash,
- * consecutive microbatches one after another. The module saves everything else that its backward needs, in stash arrays
- * that it declares. A type sets needs_no_input if its backward functions do not read x, and needs_no_gradient if its W
- * does not read dy. Planning refuses a module that sets neither keeps_* nor the matching needs_no_*, because its
- * backward would read NULL; modules with frozen parameters (sl_plan_trains) are exempt.
+ * A module receives x again in both backward functions, and dy in W: the module's owner saves these rows in the stash,
+ * consecutive microbatches one after another. If backward does not read x, plan sets module->x.lasts to
+ * SL_UNTIL_RETURN, and backward receives NULL; if W does not read dy, plan sets module->y.lasts so, and W receives NULL
+ * (sl_plan_keeps_nothing does both). Both are so already in forward-only plans. A parent sets x.lasts and y.lasts to
+ * those of the children that read its x and dy. The module saves everything else that its backward needs, in stash
+ * arrays that it declares.
  *
  * A type that needs more fields than struct sl_module has its own struct, which begins with a struct sl_module:
  *
@@ -78,14 +78,6 @@ struct sl_stash {
     float *data;           /* [slots * elements] */
     size_t begin;          /* if DATA holds only a part of the tensors: the first one's offset */
     struct sl_stash *once; /* of recomputed modules: room for tensors that pass; NULL: all tensors are saved */
-};
-
-/* Lifetime of an array written by a module's forward or I. */
-enum sl_lifetime {
-    SL_UNTIL_RETURN, /* until the call returns */
-    SL_UNTIL_WEIGHT, /* until W, which reads it */
-    SL_UNTIL_INPUT,  /* until I, which reads it; W does not */
-    SL_FROM_INPUT    /* from I, which writes it, until W */
 };
 
 /* Place of a module's own array: in the stash, which lasts until W, or in the workspace, which lasts until the call
@@ -256,9 +248,6 @@ struct sl_module_type {
                            uint16_t *x_stored, float *y, uint16_t *y_stored);
     void (*backward_stored)(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
                             const float *dy, float *dx, uint16_t *dx_stored);
-    /* Backward does not read x; W does not read dy. A type with children need not set these: it saves what its children
-     * save. */
-    bool needs_no_input, needs_no_gradient;
     bool rounds_result; /* forward or backward_input may obey context->result and set its done; otherwise the parent
                            rounds. For types that fuse; for I, they must also store. */
     /* forward, or I, may add context->summand and set its done. For types that store and fuse. A parent passes it to
@@ -282,13 +271,12 @@ struct sl_module {
     char called[SL_MODULE_CALLED]; /* name in error reports, "blocks.0.input_dense (dense)"; planning fills it in */
     int in, out;                   /* columns of x and y */
     bool is_layer;                 /* planning it increments the layer's number */
-    int part; /* number of its parameters' own loop (sl_model_open_parameters); 0: they have none */
-    bool keeps_input, keeps_gradient;
+    int part;            /* number of its parameters' own loop (sl_model_open_parameters); 0: they have none */
     struct sl_use x, y;  /* how the module uses its ends; set by planning */
     int x_stride;        /* the requested stride, if forward and W read x and I writes bf16-only dx with it; else 0 */
     int operand_readers; /* for a parent whose x may be an operand: the number of its first children that read this x */
     bool weights_follow; /* W runs right after I, so dy need not be saved for it */
-    bool takes_floats;   /* if so: W takes the float32 dy read by I, in any storage */
+    bool takes_floats;   /* if so: W takes the float32 dy read by I, in any storage, or reads no dy */
     bool frozen;         /* all its parameters are frozen, and it has no children: W is not called */
     int parameters;
     int parameter[SL_MODULE_PARAMETERS]; /* numbers of its parameters, in the order of plan's declarations */
@@ -316,8 +304,8 @@ int sl_module_check(const struct sl_module *module, bool forward_only, struct sl
 /* Arrays of the batch read by MODULE and its children: SL_READS_LABELS and so on. NULL reads nothing. */
 unsigned sl_module_reads(const struct sl_module *module);
 
-/* Plans MODULE, again if it has been planned before. Returns SL_BAD_INPUT if MODULE does not save arrays that its
- * backward functions need, or has parameters but no backward_weight.
+/* Plans MODULE, again if it has been planned before. Returns SL_BAD_INPUT if MODULE has parameters but no
+ * backward_weight.
  *
  * While its type plans, the prefix of parameter names is extended by the module's name and a dot. Afterwards
  * plan->workspace is the end of MODULE's workspace. */
@@ -325,6 +313,8 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan);
 /* Plans a child for its parent. Call it for each child with the same BEGIN: children use the same workspace, one after
  * another. Afterwards plan->workspace is the end of the largest workspace of the children so far. */
 int sl_plan_child(struct sl_plan *plan, struct sl_module *child, size_t begin);
+/* The plan of a type whose backward reads neither x nor, in W, dy, and that has nothing else to plan. */
+int sl_plan_keeps_nothing(struct sl_module *module, struct sl_plan *plan);
 
 /* Declares the next parameter of the module being planned; the module's parameters are numbered 0, 1, ... in this
  * order. The full name is the plan's prefix and NAME. SHAPE is [dims]. SCALE is the scale of a truncated normal; other

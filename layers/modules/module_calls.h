@@ -7,8 +7,8 @@
 
 SL_BEGIN_C
 
-/* Fails with SL_BAD_INPUT: MODULE sets KEEPS, but its ROWS were not saved because its parent does not set KEEPS. */
-int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *keeps);
+/* Fails with SL_BAD_INPUT: MODULE reads ROWS, which were not saved because its parent's FIELD is SL_UNTIL_RETURN. */
+int sl_module_lacks(const struct sl_module *module, struct sl_context *context, const char *rows, const char *field);
 /* Calls the function once for each microbatch of the context, for types that do not fuse. */
 int sl_module_forward_each(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
 int sl_module_backward_input_each(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -114,8 +114,8 @@ static inline int sl_module_forward(const struct sl_module *module, struct sl_co
 }
 static inline int sl_module_backward_input_plain(const struct sl_module *module, struct sl_context *context,
                                                  const float *x, const float *dy, float *dx) {
-    if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
-    if (!module->keeps_input) x = NULL;
+    if (sl_is_kept(&module->x) && !x) return sl_module_lacks(module, context, "x", "x.lasts");
+    if (!sl_is_kept(&module->x)) x = NULL;
     if (context->storage != SL_F32 && !module->type->stores)
         return sl_module_backward_input_whole(module, context, x, dy, dx);
     if (module->part) SL_TRY(sl_module_begin_part(module, context, SL_WRITTEN_BY_INPUT));
@@ -142,15 +142,15 @@ static inline int sl_module_backward_input(const struct sl_module *module, struc
 static inline int sl_module_backward_weight_plain(const struct sl_module *module, struct sl_context *context,
                                                   const float *x, const float *dy) {
     if (!module->type->backward_weight || module->weights_follow || module->frozen) return SL_OK;
-    if (module->keeps_input && !x) return sl_module_lacks(module, context, "x", "keeps_input");
-    if (module->keeps_gradient && !dy) return sl_module_lacks(module, context, "dy", "keeps_gradient");
+    if (sl_is_kept(&module->x) && !x) return sl_module_lacks(module, context, "x", "x.lasts");
+    if (sl_is_kept(&module->y) && !dy) return sl_module_lacks(module, context, "dy", "y.lasts");
     if (context->storage != SL_F32 && !module->type->stores)
         return sl_module_backward_weight_whole(module, context, x, dy);
     if (module->part) SL_TRY(sl_module_begin_part(module, context, SL_WRITTEN_BY_WEIGHT));
     const char *outer = sl_module_enter(module, context);
     return sl_module_leave(context, outer,
-                           module->type->backward_weight(module, context, module->keeps_input ? x : NULL,
-                                                         module->keeps_gradient ? dy : NULL));
+                           module->type->backward_weight(module, context, sl_is_kept(&module->x) ? x : NULL,
+                                                         sl_is_kept(&module->y) ? dy : NULL));
 }
 static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                             const float *dy) {

@@ -43,9 +43,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const struct sl_module *inner = module->child[0];
     const size_t rows = sl_plan_rows(plan);
     SL_TRY(plan_inner(recompute, plan));
-    module->keeps_input = !plan->forward_only;
-    module->keeps_gradient = inner->keeps_gradient && !recompute->weights_follow;
     sl_plan_ends(module, inner, inner);
+    module->x.lasts = sl_until_weight_if(!plan->forward_only);
+    if (recompute->weights_follow) module->y.lasts = SL_UNTIL_RETURN;
     if (plan->storage != SL_F32 && !plan->forward_only) {
         sl_plan_workspace(plan, rows * (size_t)module->in * sizeof(float), &recompute->whole_x);
         sl_plan_workspace(plan, rows * (size_t)module->out * sizeof(uint16_t), &recompute->stored_dy);

@@ -61,7 +61,7 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
 }
 
 static bool shares_place(const struct sl_module *module, int i) {
-    return module->child[i + 1]->keeps_input && module->child[i]->keeps_gradient &&
+    return sl_is_kept(&module->child[i + 1]->x) && sl_is_kept(&module->child[i]->y) &&
            module->child[i + 1]->type->dx_may_be_x;
 }
 
@@ -71,9 +71,9 @@ static bool leads_to_gelu(const struct sl_module *module, const struct sl_plan *
     if (!is_gelu(module, i + 1) || before->y.gelu != SL_GELU_DONE) return false;
     after = module->child[i + 2];
     if (plan->forward_only) return true;
-    if (after->x.gelu != SL_GELU_DONE || !after->keeps_input) return false;
+    if (after->x.gelu != SL_GELU_DONE || !sl_is_kept(&after->x)) return false;
     if (plan->storage == SL_F32) return after->x.operand == SL_BF16 && before->y.operand == SL_BF16;
-    return before->keeps_gradient || sl_reads_stored_gradient(plan, before);
+    return sl_is_kept(&before->y) || sl_reads_stored_gradient(plan, before);
 }
 
 /* Plans the x of a gelu, which forward-only plans do not save. */
@@ -95,26 +95,26 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
         SL_TRY(plan_gelu(plan, size, &edge->activation));
     else if (after->x.operand == SL_BF16)
         SL_TRY(sl_plan_operand(plan, size, true, SL_UNTIL_WEIGHT, &edge->activation));
-    else if (after->keeps_input)
-        SL_TRY(sl_plan_kept_at(plan, &none, size, SL_UNTIL_WEIGHT, &edge->activation));
+    else if (sl_is_kept(&after->x))
+        SL_TRY(sl_plan_kept_at(plan, &none, size, after->x.lasts, &edge->activation));
     if (before->y.operand == SL_BF16)
-        SL_TRY(sl_plan_operand(plan, size, before->keeps_gradient, SL_FROM_INPUT, &edge->gradient));
+        SL_TRY(sl_plan_operand(plan, size, sl_is_kept(&before->y), SL_FROM_INPUT, &edge->gradient));
     else if (shares_place(module, i) && !edge->gelu)
         edge->gradient = edge->activation;
-    else if (before->keeps_gradient)
-        SL_TRY(sl_plan_kept_at(plan, &none, size, SL_FROM_INPUT, &edge->gradient));
+    else if (sl_is_kept(&before->y))
+        SL_TRY(sl_plan_kept_at(plan, &none, size, before->y.lasts, &edge->gradient));
     return SL_OK;
 }
 
 /* Returns whether the edge's floats lie in the stash: if the storage is float32 they do, except for operands. */
 static bool stashes_input(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *after = module->child[i + 1];
-    return plan->storage == SL_F32 && after->keeps_input && after->x.operand != SL_BF16 && !edge_of(module, i)->gelu;
+    return plan->storage == SL_F32 && sl_is_kept(&after->x) && after->x.operand != SL_BF16 && !edge_of(module, i)->gelu;
 }
 
 static bool stashes_gradient(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *before = module->child[i];
-    return plan->storage == SL_F32 && before->keeps_gradient && before->y.operand != SL_BF16;
+    return plan->storage == SL_F32 && sl_is_kept(&before->y) && before->y.operand != SL_BF16;
 }
 
 /* Returns whether child I reads its dy both as floats and as an operand, which child I + 1 writes beside them. */
@@ -128,7 +128,7 @@ static bool reads_both(const struct sl_module *module, const struct sl_plan *pla
 static bool stores_gradient_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *child = module->child[i];
     if (child->type->rounds_gradient && module->child[i + 1]->x.leaves != SL_BF16) return false;
-    return sl_reads_stored_gradient(plan, child) || (child->y.operand == SL_BF16 && !child->keeps_gradient) ||
+    return sl_reads_stored_gradient(plan, child) || (child->y.operand == SL_BF16 && !sl_is_kept(&child->y)) ||
            reads_both(module, plan, i);
 }
 
@@ -137,7 +137,7 @@ static bool stores_beside(const struct sl_module *module, const struct sl_plan *
     const struct sl_module *after = module->child[i + 1];
     const bool behind = i > 0 && edge_of(module, i - 1)->gelu;
     if (plan->forward_only) return edge_of(module, i)->gelu || behind || sl_reads_stored(plan, after);
-    return plan->storage != SL_F32 && plan->precision == SL_BF16 && after->x.reads == SL_BF16 && !after->keeps_input;
+    return plan->storage != SL_F32 && plan->precision == SL_BF16 && after->x.reads == SL_BF16 && !sl_is_kept(&after->x);
 }
 
 static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
@@ -169,8 +169,6 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
 
 static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_children(module, plan));
-    module->keeps_input = module->child[0]->keeps_input;
-    module->keeps_gradient = module->child[module->children - 1]->keeps_gradient;
     sl_plan_ends(module, module->child[0], module->child[module->children - 1]);
     module->x.operand = module->child[0]->x.operand;
     module->y.operand = module->child[module->children - 1]->y.operand;
@@ -380,8 +378,8 @@ static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_module_plan(inner, plan));
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 3.0 * plan->rows * module->in);
     if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * plan->rows * module->in);
-    module->keeps_input = inner->keeps_input;
-    module->keeps_gradient = inner->keeps_gradient;
+    module->x.lasts = inner->x.lasts;
+    module->y.lasts = inner->y.lasts;
     /* A product adds x before its bias, a separate pass after it. With leaves, bits must not depend on the number of
      * leaves per coordinate, so separate passes add. */
     const bool hands = sl_gemm_adds(plan->gemm) && !plan->leaf_axis;

@@ -44,8 +44,8 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     plan->has_dx = !is_first(p, loop) || p->options.batch_gradient;
     plan->nobody_waits = is_first(p, loop) || p->options.schedule->crowded;
     SL_TRY(sl_module_plan(stage, plan));
-    SL_TRY(plan_kept(p, plan, stage->keeps_input, is_first(p, loop), stage->in, &p->kept[loop].x));
-    return plan_kept(p, plan, stage->keeps_gradient, is_last(p, loop), stage->out, &p->kept[loop].dy);
+    SL_TRY(plan_kept(p, plan, sl_is_kept(&stage->x), is_first(p, loop), stage->in, &p->kept[loop].x));
+    return plan_kept(p, plan, sl_is_kept(&stage->y), is_last(p, loop), stage->out, &p->kept[loop].dy);
 }
 
 /* Sets the width of rows between stages; all of them use the same buffers. */

@@ -136,7 +136,7 @@ static inline void backward(struct rig *rig) {
     for (int m = 0; m < rig->microbatches; m++) {
         set_microbatch(rig, m);
         assert_int_equal(module->type->backward_input(
-                             module, &rig->context, module->keeps_input ? rig->x + (size_t)m * rig->inputs : NULL,
+                             module, &rig->context, sl_is_kept(&module->x) ? rig->x + (size_t)m * rig->inputs : NULL,
                              rig->dy + (size_t)m * rig->outputs, rig->dx + (size_t)m * rig->inputs),
                          SL_OK);
     }
@@ -149,8 +149,8 @@ static inline void weigh(struct rig *rig, bool accumulate) {
         set_microbatch(rig, m);
         rig->context.accumulate = accumulate || m > 0;
         assert_int_equal(module->type->backward_weight(
-                             module, &rig->context, module->keeps_input ? rig->x + (size_t)m * rig->inputs : NULL,
-                             module->keeps_gradient ? rig->dy + (size_t)m * rig->outputs : NULL),
+                             module, &rig->context, sl_is_kept(&module->x) ? rig->x + (size_t)m * rig->inputs : NULL,
+                             sl_is_kept(&module->y) ? rig->dy + (size_t)m * rig->outputs : NULL),
                          SL_OK);
     }
     sl_device.settle(NULL);

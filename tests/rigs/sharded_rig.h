@@ -81,8 +81,7 @@ static inline int hand_back(const struct sl_module *module, struct sl_context *c
     return SL_OK;
 }
 
-static const struct sl_module_type counter = {
-    .name = "counter", .forward = count_rows, .backward_input = hand_back, .needs_no_input = true};
+static const struct sl_module_type counter = {.name = "counter", .forward = count_rows, .backward_input = hand_back};
 
 static inline struct sl_module *build_block(const struct sl_channels *channels, bool recompute) {
     const int tensor = sl_mesh_axis_size(channels->mesh, channels->axis);
@@ -272,7 +271,7 @@ static inline int run_backward(struct worker *worker, int microbatch, float *dx)
     const struct sl_module *module = worker->module;
     const size_t in = (size_t)(microbatch * ROWS * module->in), out = (size_t)(microbatch * ROWS * module->out);
     begin(worker, microbatch);
-    return module->type->backward_input(module, &worker->context, module->keeps_input ? worker->x + in : NULL,
+    return module->type->backward_input(module, &worker->context, sl_is_kept(&module->x) ? worker->x + in : NULL,
                                         worker->dy + out, dx ? dx + in : NULL);
 }
 
@@ -282,8 +281,8 @@ static inline int run_weight(struct worker *worker, int microbatch) {
     if (!module->type->backward_weight) return SL_OK;
     begin(worker, microbatch);
     worker->context.accumulate = microbatch > 0;
-    return module->type->backward_weight(module, &worker->context, module->keeps_input ? worker->x + in : NULL,
-                                         module->keeps_gradient ? worker->dy + out : NULL);
+    return module->type->backward_weight(module, &worker->context, sl_is_kept(&module->x) ? worker->x + in : NULL,
+                                         sl_is_kept(&module->y) ? worker->dy + out : NULL);
 }
 
 static inline int run_forwards(struct worker *worker, int first, int count) {
@@ -352,7 +351,7 @@ static inline void hand_over(struct worker *worker, struct trial *trial) {
     if (own > 0) return;
     trial->count = parameters->count;
     for (int i = 0; i < parameters->count; i++) trial->parameter[i] = parameters->list[i];
-    trial->keeps = worker->module->keeps_input || worker->module->keeps_gradient;
+    trial->keeps = sl_is_kept(&worker->module->x) || sl_is_kept(&worker->module->y);
 }
 
 static inline int run_worker(struct sl_spmd *self, struct worker *worker, struct trial *trial) {

@@ -43,6 +43,7 @@ static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
     const size_t count = (size_t)plan->rows * (size_t)module->in;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)count);
     if (!plan->forward_only && plan->has_dx) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * (double)count);
+    module->x.lasts = SL_UNTIL_RETURN;
     module->y.reads = sl_bf16_if(plan->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm));
     return sl_plan_kept_halves(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
 }
@@ -183,7 +184,6 @@ static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)plan->rows * module->in);
     if (!plan->forward_only && plan->has_dx)
         sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_GELU, (double)plan->rows * module->in);
-    module->keeps_input = !plan->forward_only;
     return SL_OK;
 }
 
@@ -231,7 +231,6 @@ static int erf_gelu_backward_input(const struct sl_module *module, struct sl_con
      .plan = PLAN,                                                                                                     \
      .forward = FORWARD,                                                                                               \
      .backward_input = backward_input,                                                                                 \
-     .needs_no_input = true,                                                                                           \
      .rounds_result = true,                                                                                            \
      .rounds_gradient = true,                                                                                          \
      .stores = true,                                                                                                   \

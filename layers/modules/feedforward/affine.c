@@ -19,7 +19,7 @@ int sl_affine_plan_products(struct sl_module *module, struct sl_plan *plan, enum
 
 int sl_affine_plan_slices(struct sl_module *module, struct sl_plan *plan, int count, int in, int out,
                           enum sl_epilogue epilogue) {
-    const bool trains_bias = sl_plan_trains(plan, SL_AFFINE_BIAS);
+    const bool trains = sl_plan_trains(plan, SL_AFFINE_KERNEL), trains_bias = sl_plan_trains(plan, SL_AFFINE_BIAS);
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = in,
                                             .out = out,
@@ -30,8 +30,8 @@ int sl_affine_plan_slices(struct sl_module *module, struct sl_plan *plan, int co
                                             .own_kernel = count == 1,
                                             .biased = is_biased(module)};
     struct sl_affine *affine = (struct sl_affine *)module;
-    module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);
-    module->keeps_gradient = module->keeps_input || trains_bias;
+    module->x.lasts = sl_until_weight_if(trains);
+    module->y.lasts = sl_from_input_if(trains || trains_bias);
     sl_load_repeat(plan, count);
     const int status = sl_products_plan(&affine->products, plan, &shape);
     sl_load_repeat(plan, 1);

@@ -16,6 +16,7 @@ struct center {
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct center *own = (struct center *)module;
     const double rows = plan->rows;
+    module->x.lasts = SL_UNTIL_RETURN;
     SL_TRY(sl_plan_columns(plan, own->axis, own->whole, 1));
     SL_TRY(sl_plan_group(plan, own->axis, &own->group));
     sl_plan_workspace(plan, sl_plan_rows(plan) * sizeof(float), &own->sums);
@@ -51,7 +52,6 @@ static const struct sl_module_type center = {.name = "center",
                                              .plan = plan,
                                              .forward = forward,
                                              .backward_input = backward_input,
-                                             .needs_no_input = true,
                                              .stores = true,
                                              .fuses = true,
                                              .bytes = sizeof(struct center)};

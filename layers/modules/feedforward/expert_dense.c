@@ -61,8 +61,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_leaf_products_plan(&dense->leaves, plan, leaves, module->in, 1, dense->whole));
     if (dense->group >= 0)
         sl_plan_workspace(plan, (size_t)plan->rows * (size_t)dense->whole * sizeof(float), &dense->columns);
-    module->keeps_input = sl_plan_trains(plan, SL_AFFINE_KERNEL);
-    module->keeps_gradient = module->keeps_input || sl_plan_trains(plan, SL_AFFINE_BIAS);
+    const bool trains = sl_plan_trains(plan, SL_AFFINE_KERNEL), trains_bias = sl_plan_trains(plan, SL_AFFINE_BIAS);
+    module->x.lasts = sl_until_weight_if(trains);
+    module->y.lasts = sl_from_input_if(trains || trains_bias);
     const int rows = plan->rows / (int)dense->here;
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = (int)dense->leaves.width,
@@ -75,7 +76,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const double all = sizeof(float) * (double)plan->rows * dense->whole;
     sl_load_call(plan, SL_LOAD_FORWARD, SL_PSUM_SCATTER, dense->axis, all, 1);
     if (!plan->forward_only) sl_load_call(plan, SL_LOAD_INPUT, back, dense->axis, all, 1);
-    if (module->keeps_gradient) sl_load_call(plan, SL_LOAD_WEIGHT, back, dense->axis, all, 1);
+    if (sl_is_kept(&module->y)) sl_load_call(plan, SL_LOAD_WEIGHT, back, dense->axis, all, 1);
     sl_load_repeat(plan, (double)dense->here * dense->leaves.count);
     const int status = sl_products_plan(&dense->products, plan, &shape);
     sl_load_repeat(plan, 1);

@@ -167,17 +167,14 @@ static int plan_tensors(struct experts *experts, struct sl_plan *plan) {
     SL_TRY(sl_plan_array(plan, experts->slots, SL_UNTIL_INPUT, &place[PAIR_OF]));
     SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, SL_UNTIL_INPUT, &place[SHARES]));
     SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, SL_UNTIL_RETURN, &place[SUMS]));
-    SL_TRY(sl_plan_array(plan, experts->slots * columns, inner->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN,
-                         &place[TAKEN]));
+    SL_TRY(sl_plan_array(plan, experts->slots * columns, inner->x.lasts, &place[TAKEN]));
     SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_INPUT, &place[RETURNED]));
     if (experts->data_group >= 0) SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[WAY]));
     if (experts->module.children > SHARED) SL_TRY(sl_plan_array(plan, rows * columns, SL_UNTIL_RETURN, &place[PART]));
     if (plan->forward_only) return SL_OK;
-    SL_TRY(sl_plan_array(plan, rows * routing->experts, sl_plan_trains(plan, 0) ? SL_FROM_INPUT : SL_UNTIL_RETURN,
-                         &place[D_LOGITS]));
+    SL_TRY(sl_plan_array(plan, rows * routing->experts, sl_from_input_if(sl_plan_trains(plan, 0)), &place[D_LOGITS]));
     SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_RETURN, &place[D_GATES]));
-    SL_TRY(sl_plan_array(plan, experts->slots * columns, inner->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN,
-                         &place[D_MADE]));
+    SL_TRY(sl_plan_array(plan, experts->slots * columns, inner->y.lasts, &place[D_MADE]));
     return sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[D_SENT]);
 }
 
@@ -203,8 +200,9 @@ static int plan_experts(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_router(experts, plan));
     plan_leaves(experts, plan);
     const struct sl_module *shared = module->children > SHARED ? module->child[SHARED] : NULL;
-    module->keeps_input = sl_plan_trains(plan, 0) || (shared && shared->keeps_input);
-    module->keeps_gradient = shared && shared->keeps_gradient;
+    module->x.lasts =
+        sl_longer(sl_until_weight_if(sl_plan_trains(plan, 0)), shared ? shared->x.lasts : SL_UNTIL_RETURN);
+    module->y.lasts = shared ? shared->y.lasts : SL_UNTIL_RETURN;
     return plan_tensors(experts, plan);
 }
 

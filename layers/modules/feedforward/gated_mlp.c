@@ -62,8 +62,7 @@ static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace, columns = ((struct gated_mlp *)module)->columns;
     for (int i = 0; i < CHILDREN; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
-    module->keeps_input = module->child[GATE]->keeps_input || module->child[UP]->keeps_input; /* one may be frozen */
-    module->keeps_gradient = module->child[DOWN]->keeps_gradient;
+    module->x.lasts = sl_longer(module->child[GATE]->x.lasts, module->child[UP]->x.lasts); /* one may be frozen */
     module->x.reads = module->child[GATE]->x.reads;
     module->y = module->child[DOWN]->y;
     module->x.operand =
@@ -75,8 +74,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_tensor(module, plan, GATES, columns, SL_UNTIL_INPUT));
     SL_TRY(plan_tensor(module, plan, UPS, columns, SL_UNTIL_INPUT));
     struct sl_kept *inside = &((struct gated_mlp *)module)->kept[INSIDE];
-    SL_TRY(sl_plan_kept_input(plan, module->child[DOWN], (size_t)plan->rows * columns,
-                              module->child[DOWN]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN, inside));
+    SL_TRY(sl_plan_kept_input(plan, module->child[DOWN], (size_t)plan->rows * columns, module->child[DOWN]->x.lasts,
+                              inside));
     if (sl_reads_stored(plan, module->child[DOWN])) sl_plan_kept_room(plan, inside);
     inside->unread = unread(plan, inside, module->child[DOWN]->x.reads);
     return plan->forward_only ? SL_OK : plan_backward(module, plan);

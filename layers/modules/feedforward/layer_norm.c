@@ -27,6 +27,7 @@ static void plan_halves(struct layer_norm *own, const struct sl_plan *plan) {
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     struct layer_norm *own = (struct layer_norm *)module;
     const size_t cols = (size_t)module->in, rows = (size_t)plan->rows;
+    module->x.lasts = module->y.lasts = SL_UNTIL_RETURN;
     SL_TRY(sl_plan_parameter(plan, "scale", SL_INIT_ONES, 0.0f, 1, &cols));
     SL_TRY(sl_plan_parameter(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &cols));
     SL_TRY(sl_plan_kept_halves(plan, rows * cols, SL_UNTIL_INPUT, &own->normalized));
@@ -81,8 +82,6 @@ static const struct sl_module_type layer_norm = {.name = "layer_norm",
                                                  .plan = plan,
                                                  .forward = forward,
                                                  .backward_input = backward_input,
-                                                 .needs_no_input = true,
-                                                 .needs_no_gradient = true,
                                                  .rounds_result = true,
                                                  .adds_in_backward = true,
                                                  .stores = true,

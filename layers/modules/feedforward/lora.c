@@ -289,9 +289,9 @@ static int plan_arrays(struct sl_module *module, struct sl_plan *plan) {
     struct sl_place room;
     sl_plan_workspace(plan, rows * (in > out ? in : out) * sizeof(float), &lora->part);
     sl_plan_workspace(plan, rows * sizeof(float), &lora->factors);
-    SL_TRY(sl_plan_kept(plan, count, b->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN, &lora->h));
+    SL_TRY(sl_plan_kept(plan, count, b->x.lasts, &lora->h));
     if (plan->forward_only) return SL_OK;
-    SL_TRY(sl_plan_kept(plan, count, a->keeps_gradient ? SL_FROM_INPUT : SL_UNTIL_RETURN, &lora->d_h));
+    SL_TRY(sl_plan_kept(plan, count, a->y.lasts, &lora->d_h));
     if (!sl_reads_stored_gradient(plan, a)) return SL_OK;
     sl_plan_workspace(plan, rows * rank * sizeof(uint16_t), &room);
     sl_plan_kept_beside(&lora->d_h, &room);
@@ -304,14 +304,14 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace;
     lora->adapted = is_adapted(plan);
     SL_TRY(sl_plan_child(plan, module->child[DENSE], begin));
-    module->keeps_input = dense->keeps_input;
-    module->keeps_gradient = dense->keeps_gradient;
+    module->x.lasts = dense->x.lasts;
+    module->y.lasts = dense->y.lasts;
     module->x.reads = dense->x.reads;
     module->y.reads = dense->y.reads; /* B reads the same */
     if (!lora->adapted) return SL_OK;
     SL_TRY(plan_factors(module, plan, begin));
-    module->keeps_input |= module->child[A]->keeps_input;
-    module->keeps_gradient |= module->child[B]->keeps_gradient;
+    module->x.lasts = sl_longer(dense->x.lasts, module->child[A]->x.lasts);
+    module->y.lasts = sl_longer(dense->y.lasts, module->child[B]->y.lasts);
     count(module, plan);
     return plan_arrays(module, plan);
 }

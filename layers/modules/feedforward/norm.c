@@ -11,8 +11,7 @@ static int last_of(const struct sl_norm *norm) { return norm->no_shift ? SL_NORM
 
 int sl_norm_plan_sums(struct sl_norm *norm, struct sl_plan *plan) {
     for (int i = SL_NORM_FACTOR; i <= last_of(norm); i++)
-        SL_TRY(sl_plan_array(plan, (size_t)norm->module.in, sl_plan_trains(plan, i) ? SL_FROM_INPUT : SL_UNTIL_RETURN,
-                             &norm->sum[i]));
+        SL_TRY(sl_plan_array(plan, (size_t)norm->module.in, sl_from_input_if(sl_plan_trains(plan, i)), &norm->sum[i]));
     return SL_OK;
 }
 

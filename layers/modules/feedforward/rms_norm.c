@@ -48,7 +48,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     if (own->norm.no_shift)
         sl_plan_workspace(plan, sl_plan_run(plan) * (size_t)module->in * sizeof(float), &own->no_shift);
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
-    module->keeps_input = !plan->forward_only;
+    module->y.lasts = SL_UNTIL_RETURN;
     const struct sl_kernels *kernels = sl_kernels_select();
     module->x.reads = module->y.reads = module->x.adds = module->x.leaves = module->x.beside =
         sl_bf16_if(is_whole(own, kernels));
@@ -208,7 +208,6 @@ static const struct sl_module_type rms_norm = {.name = "rms_norm",
                                                .plan = plan,
                                                .forward = forward,
                                                .backward_input = backward_input,
-                                               .needs_no_gradient = true,
                                                .backward_weight = backward_weight,
                                                .spares = true,
                                                .rounds_result = true,

@@ -139,7 +139,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_parameters(dense, plan));
     SL_TRY(plan_gather(dense, plan));
     plan_workspace(dense, plan);
-    module->keeps_input = module->keeps_gradient = sl_plan_trains(plan, SL_AFFINE_KERNEL);
+    module->x.lasts = sl_until_weight_if(sl_plan_trains(plan, SL_AFFINE_KERNEL));
+    module->y.lasts = sl_from_input_if(sl_plan_trains(plan, SL_AFFINE_KERNEL));
     module->x.reads = plan->precision;
     module->y.reads = dense->group < 0 || dense->scatters ? plan->precision : SL_F32;
     SL_TRY(sl_leaf_products_plan(&dense->leaves, plan, leaves, module->in, dense->segments_in, dense->whole));

@@ -129,9 +129,8 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace;
     for (int i = 0; i < CHILDREN; i++) {
         SL_TRY(sl_plan_child(plan, module->child[i], begin));
-        if (i != OUT) module->keeps_input |= module->child[i]->keeps_input;
+        if (i != OUT) module->x.lasts = sl_longer(module->x.lasts, module->child[i]->x.lasts);
     }
-    module->keeps_gradient = module->child[OUT]->keeps_gradient;
     module->x.reads = module->child[Q]->x.reads;
     module->y = module->child[OUT]->y;
     module->x.operand = sl_bf16_if(module->child[Q]->x.operand == SL_BF16 && module->child[K]->x.operand == SL_BF16 &&
@@ -218,7 +217,7 @@ static int plan_gqa(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_group(plan, gqa->axis, &gqa->group));
     const int index = gqa->group < 0 ? 0 : plan->groups->group[gqa->group].rank;
     SL_TRY(plan_shares(gqa, index, sl_mesh_axis_size(plan->mesh, gqa->axis), plan));
-    module->keeps_input = false;
+    module->x.lasts = SL_UNTIL_RETURN;
     SL_TRY(plan_children(module, plan));
     SL_TRY(plan_forward(gqa, plan));
     if (plan->load) count(gqa, plan);

@@ -35,7 +35,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     sl_plan_workspace(plan, sl_plan_rows(plan) * heads * size, &norm->sums);
     sl_plan_workspace(plan, sl_plan_run(plan) * width * size, &norm->no_shift);
     SL_TRY(sl_plan_array(plan, (size_t)plan->rows * heads, SL_UNTIL_INPUT, &norm->norm.rstd));
-    module->keeps_input = !plan->forward_only;
+    module->y.lasts = SL_UNTIL_RETURN;
     sl_norm_count(plan, module->in);
     if (plan->forward_only) return SL_OK;
     if (leaves > 1 && plan->storage == SL_BF16 && heads / leaves * width % 2)
@@ -47,8 +47,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     if (sl_plan_trains(plan, SCALE))
         sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, norm->axis, (double)(width * size) / plan->wgrad_group,
                      1.0 / plan->wgrad_group);
-    return sl_plan_array(plan, leaves * width, sl_plan_trains(plan, SCALE) ? SL_FROM_INPUT : SL_UNTIL_RETURN,
-                         &norm->norm.sum[SCALE]);
+    return sl_plan_array(plan, leaves * width, sl_from_input_if(sl_plan_trains(plan, SCALE)), &norm->norm.sum[SCALE]);
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -137,7 +136,6 @@ static const struct sl_module_type head_norm = {.name = "head_norm",
                                                 .plan = plan,
                                                 .forward = forward,
                                                 .backward_input = backward_input,
-                                                .needs_no_gradient = true,
                                                 .backward_weight = backward_weight,
                                                 .rounds_gradient = true,
                                                 .stores = true,

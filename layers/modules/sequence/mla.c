@@ -81,8 +81,6 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
         plan->x_stride = i == KV_UP || i == Q_UP ? sl_mla_latent_stride(sl_mla_of(module), plan) : 0;
         SL_TRY(sl_plan_child(plan, module->child[i], begin));
     }
-    module->keeps_input = module->child[DOWN]->keeps_input;
-    module->keeps_gradient = module->child[OUT]->keeps_gradient;
     sl_plan_ends(module, module->child[DOWN], module->child[OUT]);
     module->x.operand = module->child[DOWN]->x.operand;
     module->operand_readers = 1;

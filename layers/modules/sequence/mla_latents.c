@@ -16,7 +16,7 @@ int sl_mla_latent_stride(const struct mla *mla, const struct sl_plan *plan) {
 
 /* Lifetime of a child's x; CHILD may be an absent one. */
 static enum sl_lifetime lifetime_of_input(const struct sl_module *module, int child) {
-    return child < module->children && module->child[child]->keeps_input ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN;
+    return child < module->children ? module->child[child]->x.lasts : SL_UNTIL_RETURN;
 }
 
 /* Returns whether products read both halves directly in the latent. */
@@ -58,7 +58,7 @@ int sl_mla_plan_latents(struct mla *mla, struct sl_plan *plan) {
         SL_TRY(sl_plan_kept_input(plan, module->child[KV_UP], 2 * half, SL_UNTIL_WEIGHT, &kept[LATENT]));
         kept[LATENT].unread = true;
     } else {
-        SL_TRY(sl_plan_kept(plan, 2 * half, keys ? keys : queries, &kept[LATENT]));
+        SL_TRY(sl_plan_kept(plan, 2 * half, sl_longer(keys, queries), &kept[LATENT]));
     }
     for (int i = KV_UP; i <= Q_UP; i++) SL_TRY(plan_part(mla, plan, rows, i));
     if (!mla->rope && !plan->caches && !cuts_nothing(mla) && rounds_part(mla, KV_UP) && rounds_part(mla, Q_UP))

@@ -30,7 +30,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_positions(plan, positions->rows));
     SL_TRY(sl_plan_parameter_by_rule(plan, "positions", SL_INIT_TRUNCATED_NORMAL, sl_lecun_normal(shape[1]), 2, shape));
     SL_TRY(sl_plan_expect_sharded(plan, 0, 1, positions->axis, 1));
-    module->keeps_gradient = !plan->forward_only;
+    module->x.lasts = SL_UNTIL_RETURN;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 3 * floats);
     if (sl_plan_trains(plan, 0)) sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, 3 * floats);
     return SL_OK;
@@ -82,7 +82,6 @@ static const struct sl_module_type type = {.name = "positions",
                                            .plan = plan,
                                            .forward = forward,
                                            .backward_input = backward_input,
-                                           .needs_no_input = true,
                                            .backward_weight = backward_weight,
                                            .fuses = true,
                                            .bytes = sizeof(struct positions)};

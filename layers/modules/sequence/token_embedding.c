@@ -57,7 +57,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t group = (size_t)plan->rows * (size_t)(trains ? plan->wgrad_group : 1);
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
     const size_t elements = sl_token_rows(table, rows) * (size_t)table->vocabulary.dimension;
-    module->keeps_gradient = trains;
+    module->x.lasts = SL_UNTIL_RETURN;
+    module->y.lasts = sl_from_input_if(trains);
     if (plan->load) count(table, plan);
     if (table->division != SL_UNDIVIDED) sl_plan_workspace(plan, elements * sizeof(float), &embedding->whole);
     return SL_OK;
@@ -203,7 +204,6 @@ static const struct sl_module_type type = {.name = "token_embedding",
                                            .plan = plan,
                                            .forward = forward,
                                            .backward_input = backward_input,
-                                           .needs_no_input = true,
                                            .reads = SL_READS_TOKENS,
                                            .backward_weight = backward_weight,
                                            .rounds_result = true,

@@ -57,9 +57,7 @@ static size_t columns_of(const struct sl_module *module) {
 /* ---- planning ---- */
 
 /* Lifetime of arrays read by W; shorter if the table is frozen. */
-static enum sl_lifetime until_weight(const struct sl_plan *plan) {
-    return sl_plan_trains(plan, 0) ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN;
-}
+static enum sl_lifetime until_weight(const struct sl_plan *plan) { return sl_until_weight_if(sl_plan_trains(plan, 0)); }
 
 /* Plans all channels of a coordinate's tokens, and their labels. */
 static int plan_whole(struct token_head *head, struct sl_plan *plan, size_t rows) {
@@ -144,7 +142,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT, "%stoken_head: what generates has no backward", plan->name);
     SL_TRY(sl_token_plan(&head->table, plan));
     SL_TRY(sl_token_plan_table(&head->table, plan, SL_TABLE_HEAD, head->table.division == SL_BY_TOKENS));
-    module->keeps_input = sl_plan_trains(plan, 0) && has_whole(module);
+    module->x.lasts = sl_until_weight_if(sl_plan_trains(plan, 0) && has_whole(module));
+    module->y.lasts = SL_UNTIL_RETURN;
     module->out = module->in;
     if (plan->caches) return plan_last(head, plan);
     const size_t rows = sl_token_rows(&head->table, (size_t)plan->rows);
@@ -382,7 +381,6 @@ static void release(struct sl_module *module) {
 static const struct sl_module_type type = {.name = "token_head",
                                            .plan = plan,
                                            .forward = forward,
-                                           .needs_no_gradient = true,
                                            .backward_weight = backward_weight,
                                            .rounds_result = true,
                                            .fuses = true,

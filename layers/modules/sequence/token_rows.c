@@ -114,6 +114,7 @@ static int plan_share(struct sl_module *module, struct sl_plan *plan) {
                             "%s%s: %d tokens of a microbatch do not divide over the %d ranks that share the head",
                             plan->name, module->type->name, plan->rows, share->parts);
     const int rows = plan->rows / share->parts;
+    module->x.lasts = module->y.lasts = SL_UNTIL_RETURN;
     const size_t elements = (size_t)rows * (size_t)share->head->in;
     if (share->halves && share->head->in % 2)
         return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: %d columns: bf16 need an even number", plan->name,
@@ -121,7 +122,7 @@ static int plan_share(struct sl_module *module, struct sl_plan *plan) {
     if (share->halves) sl_plan_workspace(plan, elements * sizeof(float), &share->wide);
     share->sequence = common_divisor(rows, plan->sequence);
     SL_TRY(plan_head(share, plan));
-    if (!share->head->keeps_input || plan->forward_only) return SL_OK;
+    if (!sl_is_kept(&share->head->x) || plan->forward_only) return SL_OK;
     return sl_plan_stash(plan, words_of(share, elements), &share->x);
 }
 
@@ -136,7 +137,7 @@ static int share_rows(const struct sl_module *module, struct sl_context *context
     if (trains) copy_floats(y, x, before);
     copy_floats(y + part.elements, all, words_of(share, part.elements));
     SL_TRY(sl_module_forward(share->head, &head, read_x(module, context, of_part), y + before));
-    if (trains && share->head->keeps_input)
+    if (trains && sl_is_kept(&share->head->x))
         copy_floats(sl_at(context, &share->x), of_part, words_of(share, part.rows * part.columns));
     return SL_OK;
 }
@@ -158,7 +159,7 @@ static int share_weight(const struct sl_module *module, struct sl_context *conte
         head.microbatch += i;
         head.wgrad_group = 1;
         head.accumulate = context->accumulate || i > 0;
-        const float *kept = share->head->keeps_input ? read_x(module, context, sl_at(&head, &share->x)) : NULL;
+        const float *kept = sl_is_kept(&share->head->x) ? read_x(module, context, sl_at(&head, &share->x)) : NULL;
         SL_TRY(sl_module_backward_weight(share->head, &head, kept, NULL));
     }
     return SL_OK;
@@ -178,15 +179,13 @@ static int loss(const struct sl_module *module, struct sl_context *context, cons
 /* ---- types ---- */
 
 static const struct sl_module_type begin_type = {
-    .name = "rows_begin", .forward = begin, .backward_input = begin_back, .needs_no_input = true};
+    .name = "rows_begin", .plan = sl_plan_keeps_nothing, .forward = begin, .backward_input = begin_back};
 
 static const struct sl_module_type share_type = {.name = "rows_head",
                                                  .plan = plan_share,
                                                  .forward = share_rows,
                                                  .backward_input = share_back,
                                                  .backward_weight = share_weight,
-                                                 .needs_no_input = true,
-                                                 .needs_no_gradient = true,
                                                  .reads = SL_READS_LABELS,
                                                  .bytes = sizeof(struct share),
                                                  .release = release_share};

@@ -96,6 +96,7 @@ int sl_spread_columns(const struct sl_vocabulary *vocabulary, const struct sl_ch
 
 static int plan_begin(struct sl_module *module, struct sl_plan *plan) {
     struct spread *spread = (struct spread *)module;
+    module->x.lasts = SL_UNTIL_RETURN;
     SL_TRY(sl_token_plan(&spread->table, plan));
     if (halves(module) && spread->table.parts > 1)
         sl_plan_workspace(plan, (size_t)plan->rows * (size_t)module->in * sizeof(float), &spread->wide_x);
@@ -139,6 +140,7 @@ static void plan_wide(struct spread *spread, struct sl_plan *plan, size_t rows) 
 static int plan_share(struct sl_module *module, struct sl_plan *plan) {
     struct spread *spread = (struct spread *)module;
     struct sl_token_table *table = &spread->table;
+    module->x.lasts = module->y.lasts = SL_UNTIL_RETURN;
     if (halves(module) && module->in % 2)
         return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: %d columns: bf16 need an even number", plan->name,
                             module->type->name, module->in);
@@ -261,7 +263,6 @@ static const struct sl_module_type begin_type = {.name = "spread_begin",
                                                  .plan = plan_begin,
                                                  .forward = begin,
                                                  .backward_input = begin_back,
-                                                 .needs_no_input = true,
                                                  .bytes = sizeof(struct spread)};
 
 static const struct sl_module_type share_type = {.name = "spread_head",
@@ -269,8 +270,6 @@ static const struct sl_module_type share_type = {.name = "spread_head",
                                                  .forward = share,
                                                  .backward_input = share_back,
                                                  .backward_weight = share_weight,
-                                                 .needs_no_input = true,
-                                                 .needs_no_gradient = true,
                                                  .reads = SL_READS_LABELS,
                                                  .bytes = sizeof(struct spread),
                                                  .release = release_share};

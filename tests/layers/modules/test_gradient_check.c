@@ -42,7 +42,7 @@ static int plan_scaled(struct sl_module *module, struct sl_plan *plan) {
     struct scaled *self = (struct scaled *)module;
     const size_t cols = (size_t)module->in, count = (size_t)plan->rows * cols;
     self->sequence = plan->sequence;
-    module->keeps_input = true;
+    module->y.lasts = SL_UNTIL_RETURN; /* I saves W's inputs */
     SL_TRY(sl_plan_array(plan, count, SL_UNTIL_WEIGHT, &self->product));
     SL_TRY(sl_plan_array(plan, count, SL_UNTIL_RETURN, &self->seen));
     return (plan->sequence ? sl_plan_parameter_tied : sl_plan_parameter)(plan, "scale", SL_INIT_ONES, 0.0f, 1, &cols);
@@ -104,7 +104,6 @@ static const struct sl_module_type scaled = {.name = "scaled",
                                              .forward = scaled_forward,
                                              .backward_input = scaled_backward_input,
                                              .backward_weight = scaled_backward_weight,
-                                             .needs_no_gradient = true, /* I saves W's inputs */
                                              .bytes = sizeof(struct scaled)};
 
 static struct sl_module *make_scaled(enum fault fault) {
@@ -184,6 +183,7 @@ static void test_checker_gives_room_to_recompute(void **state) {
 
 /* A module around another, which does not request its child's saved arrays. */
 static int plan_around(struct sl_module *module, struct sl_plan *plan) {
+    module->x.lasts = SL_UNTIL_RETURN;
     return sl_module_plan(module->child[0], plan);
 }
 static int around(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -213,8 +213,8 @@ static void test_checker_says_why(void **state) {
 /* A module within a type without bf16 support saves floats, for any storage. */
 static int plan_behind(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_module_plan(module->child[0], plan));
-    module->keeps_input = module->child[0]->keeps_input;
-    module->keeps_gradient = module->child[0]->keeps_gradient;
+    module->x.lasts = module->child[0]->x.lasts;
+    module->y.lasts = module->child[0]->y.lasts;
     return SL_OK;
 }
 static int behind_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
@@ -240,6 +240,56 @@ static void test_children_of_a_type_without_storage_keep_floats(void **state) {
         assert_non_null(module);
         assert_int_equal(sl_gradient_check(module, &check, sl_gemm_find(NULL, NULL), &difference, NULL, &error), SL_OK);
         assert_true(difference < 1e-4); /* rounding of saved arrays would give a hundred times that */
+        sl_module_free(module);
+    }
+}
+
+/* y = scale x^2. Declares no lifetime: both backward functions receive x, W also dy, in any storage. */
+static int plan_plain(struct sl_module *module, struct sl_plan *plan) {
+    const size_t cols = (size_t)module->in;
+    return sl_plan_parameter(plan, "scale", SL_INIT_ONES, 0, 1, &cols);
+}
+
+static int plain_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const float *scale = sl_value(module, context, 0);
+    for (int i = 0; i < context->rows * module->in; i++) y[i] = scale[i % module->in] * x[i] * x[i];
+    return SL_OK;
+}
+
+static int plain_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                                const float *dy, float *dx) {
+    const float *scale = sl_value(module, context, 0);
+    for (int i = 0; dx && i < context->rows * module->in; i++) dx[i] = 2 * scale[i % module->in] * x[i] * dy[i];
+    return SL_OK;
+}
+
+static int plain_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                                 const float *dy) {
+    float *gradient = sl_gradient(module, context, 0);
+    for (int c = 0; !context->accumulate && c < module->in; c++) gradient[c] = 0;
+    for (int i = 0; i < context->rows * context->wgrad_group * module->in; i++)
+        gradient[i % module->in] += x[i] * x[i] * dy[i];
+    return SL_OK;
+}
+
+static const struct sl_module_type plain = {.name = "plain",
+                                            .plan = plan_plain,
+                                            .forward = plain_forward,
+                                            .backward_input = plain_backward_input,
+                                            .backward_weight = plain_backward_weight};
+
+static void test_a_type_that_declares_nothing_receives_x_and_dy(void **state) {
+    (void)state;
+    for (int storage = SL_F32; storage <= SL_BF16; storage++) {
+        const struct sl_gradient_check check = {
+            .rows = 3, .microbatches = 4, .wgrad_group = 2, .seed = 3, .storage = (enum sl_dtype)storage};
+        struct sl_module *const child[] = {sl_module_new(&plain, "first", 5, 5), sl_module_new(&plain, "second", 5, 5)};
+        struct sl_module *module = sl_sequential("", 2, child);
+        struct sl_error error = {0};
+        double difference;
+        assert_non_null(module);
+        assert_int_equal(sl_gradient_check(module, &check, sl_gemm_find(NULL, NULL), &difference, NULL, &error), SL_OK);
+        assert_true(difference < (storage == SL_F32 ? 1e-4 : 2e-2)); /* x and dy have 8 bits as bf16 */
         sl_module_free(module);
     }
 }
@@ -276,6 +326,7 @@ int main(void) {
         cmocka_unit_test(test_checker_gives_room_to_recompute),
         cmocka_unit_test(test_checker_says_why),
         cmocka_unit_test(test_children_of_a_type_without_storage_keep_floats),
+        cmocka_unit_test(test_a_type_that_declares_nothing_receives_x_and_dy),
         cmocka_unit_test(test_checker_refuses),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

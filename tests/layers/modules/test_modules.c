@@ -513,11 +513,10 @@ static int modest_backward_weight(const struct sl_module *module, struct sl_cont
 }
 
 static const struct sl_module_type modest = {.name = "modest",
+                                             .plan = sl_plan_keeps_nothing,
                                              .forward = modest_forward,
                                              .backward_input = modest_backward_input,
                                              .backward_weight = modest_backward_weight,
-                                             .needs_no_input = true,
-                                             .needs_no_gradient = true,
                                              .bytes = sizeof(struct modest)};
 
 static void test_nothing_is_kept_unasked(void **state) {
@@ -526,8 +525,8 @@ static void test_nothing_is_kept_unasked(void **state) {
     struct sl_module *child[3];
     for (int i = 0; i < 3; i++) child[i] = sl_residual(sl_module_new(&modest, "", 6, 6));
     open_rig(&rig, sl_sequential("", 3, child), ROWS, 1, 1);
-    assert_false(rig.module->keeps_input);
-    assert_false(rig.module->keeps_gradient);
+    assert_false(sl_is_kept(&rig.module->x));
+    assert_false(sl_is_kept(&rig.module->y));
     assert_int_equal(rig.stash.elements, 0);
     forward(&rig);
     backward(&rig);

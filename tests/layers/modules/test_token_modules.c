@@ -215,8 +215,8 @@ static int backward_weight(struct worker *worker) {
             SL_TRY(embedding->type->backward_weight(embedding, context, NULL, worker->dy + at * own));
             set_microbatch(worker, m);
             if (i == 0)
-                SL_TRY(
-                    head->type->backward_weight(head, context, head->keeps_input ? worker->x + at * own : NULL, NULL));
+                SL_TRY(head->type->backward_weight(head, context, sl_is_kept(&head->x) ? worker->x + at * own : NULL,
+                                                   NULL));
         }
     }
     return SL_OK;

@@ -138,8 +138,7 @@ static int lose_gradient(const struct sl_module *module, struct sl_context *cont
     if (context->microbatch == 2) sl_device.copy(dx + 1, &lost, sizeof lost);
     return SL_OK;
 }
-static const struct sl_module_type losing = {
-    .name = "losing", .forward = hand_on, .backward_input = lose_gradient, .needs_no_input = true};
+static const struct sl_module_type losing = {.name = "losing", .forward = hand_on, .backward_input = lose_gradient};
 
 static int build_losing(struct job *job, struct sl_spmd *self, struct sl_model *model) {
     SL_TRY(build_classifier(job, self, model));
@@ -233,8 +232,7 @@ static int pass_back(const struct sl_module *module, struct sl_context *context,
     if (dx) sl_device.copy(dx, dy, (size_t)context->rows * (size_t)module->in * sizeof *dx);
     return SL_OK;
 }
-static const struct sl_module_type adding = {
-    .name = "adding", .forward = add_up, .backward_input = pass_back, .needs_no_input = true};
+static const struct sl_module_type adding = {.name = "adding", .forward = add_up, .backward_input = pass_back};
 
 static int build_adding(struct job *job, struct sl_spmd *self, struct sl_model *model) {
     SL_TRY(build_classifier(job, self, model));

@@ -11,16 +11,6 @@ enum { IN = 3, HIDDEN = 6, OUT = 2, ROWS = 4, MICROBATCHES = 2, BATCH = ROWS * M
 
 /* ---- a module of a user's own ---- */
 
-static int keep(struct sl_module *module, bool input, bool gradient) {
-    module->keeps_input = input;
-    module->keeps_gradient = gradient;
-    return SL_OK;
-}
-static int plan_nothing(struct sl_module *module, struct sl_plan *plan) {
-    return (void)plan, keep(module, false, false);
-}
-static int plan_input(struct sl_module *module, struct sl_plan *plan) { return (void)plan, keep(module, true, false); }
-
 static void multiply(const struct sl_context *context, size_t n, const float *a, const float *b, float *y) {
     context->kernels->operands->multiply(n, sl_rows_f32(a), sl_rows_f32(b), sl_out_f32(y));
 }
@@ -41,21 +31,12 @@ static int read_gradient(const struct sl_module *module, struct sl_context *cont
     return SL_OK;
 }
 
-static const struct sl_module_type squares = {
-    .name = "squares", .plan = plan_input, .forward = square, .backward_input = square_back};
-static const struct sl_module_type keeps_nothing = {
-    .name = "forgetful", .plan = plan_nothing, .forward = square, .backward_input = square_back};
-static const struct sl_module_type keeps_input = {.name = "forgetful",
-                                                  .plan = plan_input,
-                                                  .forward = square,
-                                                  .backward_input = square_back,
-                                                  .backward_weight = read_gradient};
-static const struct sl_module_type without_backward = {.name = "oneway", .plan = plan_input, .forward = square};
-static const struct sl_module_type without_forward = {.name = "absent", .plan = plan_input};
+static const struct sl_module_type squares = {.name = "squares", .forward = square, .backward_input = square_back};
+static const struct sl_module_type without_backward = {.name = "oneway", .forward = square};
+static const struct sl_module_type without_forward = {.name = "absent"};
 
 static int plan_scale(struct sl_module *module, struct sl_plan *plan) {
     const size_t shape[] = {(size_t)module->in};
-    keep(module, true, true);
     return sl_plan_parameter(plan, "scale", SL_INIT_ONES, 0, 1, shape);
 }
 static int plan_scale_twice(struct sl_module *module, struct sl_plan *plan) {
@@ -70,12 +51,11 @@ static int plan_two(struct sl_module *module, struct sl_plan *plan) {
 static int fail_silently(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     return (void)module, (void)context, (void)x, (void)y, SL_BAD_INPUT;
 }
-static const struct sl_module_type silent = {
-    .name = "silent", .plan = plan_input, .forward = fail_silently, .backward_input = square_back};
+static const struct sl_module_type silent = {.name = "silent", .forward = fail_silently, .backward_input = square_back};
 static const struct sl_module_type unweighed = {
     .name = "unweighed", .plan = plan_scale, .forward = square, .backward_input = square_back};
 static const struct sl_module_type small = {
-    .name = "small", .plan = plan_input, .forward = square, .backward_input = square_back, .bytes = 4};
+    .name = "small", .forward = square, .backward_input = square_back, .bytes = 4};
 static const struct sl_module_type has_two = {.name = "two",
                                               .plan = plan_two,
                                               .forward = square,
@@ -89,10 +69,11 @@ static const struct sl_module_type scales_twice = {.name = "scales",
 
 /* A module around another, which does not request its child's saved arrays. */
 static int plan_around(struct sl_module *module, struct sl_plan *plan) {
+    module->x.lasts = SL_UNTIL_RETURN;
     return sl_module_plan(module->child[0], plan);
 }
 static int plan_around_input(struct sl_module *module, struct sl_plan *plan) {
-    module->keeps_input = true;
+    module->y.lasts = SL_UNTIL_RETURN;
     return sl_module_plan(module->child[0], plan);
 }
 static int around(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -248,8 +229,6 @@ FAULT(no_stages, t->model.stage = NULL)
 FAULT(no_stage, t->stage[0] = NULL)
 FAULT(no_loss, t->model.loss = NULL)
 FAULT(no_loops, t->model.loops = 0)
-FAULT(no_input_kept, t->type = &keeps_nothing)
-FAULT(no_gradient_kept, t->type = &keeps_input)
 FAULT(no_child_input, t->type = &wraps)
 FAULT(no_child_gradient, t->type = &wraps_input)
 FAULT(no_backward, t->type = &without_backward)
@@ -298,8 +277,6 @@ static const struct fault faults[] = {
     {"the model has no stage for loop 0", no_stage, false},
     {"the model with the last stage has no loss", no_loss, false},
     {"has 1 loops, the model has 0", no_loops, false},
-    {"back.own.forgetful: its plan leaves keeps_input unset", no_input_kept, false},
-    {"back.own.forgetful: its plan leaves keeps_gradient unset", no_gradient_kept, false},
     {"back.own.unweighed: it has parameters, but its type has no backward_weight", no_weights, false},
     {"back.own.small: its type has bytes 4", small_struct, false},
     {"module type oneway has no backward_input", no_backward, false},
@@ -309,8 +286,8 @@ static const struct fault faults[] = {
     {"parameter back.own.scale is declared twice", same_name, false},
     {"option data_axis is NULL: it must be the name of the axis", no_data_axis, true},
     {"option data_axis is \"model\", and so is the pipeline's option axis", one_axis, true},
-    {"module type dense was given no x in backward: the module around it must set keeps_input", no_child_input, true},
-    {"module type dense was given no dy in backward: the module around it must set keeps_gradient", no_child_gradient,
+    {"module type dense was given no x in backward: the module around it must set x.lasts as", no_child_input, true},
+    {"module type dense was given no dy in backward: the module around it must set y.lasts as", no_child_gradient,
      true},
     {"no optimizer was chosen (its method is NULL)", no_method, true},
     {"back.own.two: a part of its parameters is frozen, and its type cannot leave a part out", part_frozen, true},

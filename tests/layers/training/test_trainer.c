@@ -234,11 +234,10 @@ static int be_late(const struct sl_module *module, struct sl_context *context, c
 
 #define FOLLOWER(NAME, BACKWARD_WEIGHT)                                                                                \
     {.name = NAME,                                                                                                     \
+     .plan = sl_plan_keeps_nothing,                                                                                    \
      .forward = pass_on,                                                                                               \
      .backward_input = pass_back,                                                                                      \
      .backward_weight = BACKWARD_WEIGHT,                                                                               \
-     .needs_no_input = true,                                                                                           \
-     .needs_no_gradient = true,                                                                                        \
      .bytes = sizeof(struct follower)}
 static const struct sl_module_type passing = FOLLOWER("passing", NULL), failing = FOLLOWER("failing", give_up),
                                    late = FOLLOWER("late", be_late);
