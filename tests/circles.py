@@ -18,7 +18,6 @@ LEFT = {
     "layers/modules": ["kept module not_finite"],
     "layers/modules/parameters": ["far_values parameters"],
     "layers/modules/sequence": ["mla mla_caches mla_latents", "token_chunks token_table"],
-    "spmd/device": ["constants cuda driver graph tape"],
     "tests/fake_cuda": ["cuda graph record streams"],
 }
 

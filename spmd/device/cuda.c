@@ -18,51 +18,6 @@
 
 static _Thread_local struct sl_cuda_queue this_queue;
 
-void sl_cuda_fail(struct sl_cuda_queue *queue, const char *call, const char *why) {
-    if (queue->failure.status) return;
-    sl_error_set(&queue->failure, SL_FAILED, "device %d: %.*s: %s", queue->device, (int)strcspn(call, "("), call, why);
-}
-
-/* ---- refused requests ---- */
-
-static pthread_mutex_t refusal_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct sl_refusal last_refusal;
-static bool any_refusal;
-
-/* Records a refusal of BYTES by the queue's device, with ERROR. */
-static void note_refusal(const struct sl_cuda_queue *queue, size_t bytes, cudaError_t error) {
-    struct sl_refusal refusal = {.device = queue->device, .bytes = bytes};
-    cudaGetLastError();
-    if (error != cudaErrorMemoryAllocation)
-        snprintf(refusal.why, sizeof refusal.why, "cudaMalloc: %s", cudaGetErrorString(error));
-    else if (cudaMemGetInfo(&refusal.room, &refusal.whole))
-        refusal.whole = 0;
-    pthread_mutex_lock(&refusal_lock);
-    /* A larger request stays: smaller ones that follow it say less. */
-    if (!any_refusal || *refusal.why || refusal.device != last_refusal.device || bytes >= last_refusal.bytes)
-        last_refusal = refusal;
-    any_refusal = true;
-    pthread_mutex_unlock(&refusal_lock);
-}
-
-bool sl_cuda_succeeded(struct sl_cuda_queue *queue, const char *call, cudaError_t error) {
-    if (!error) return true;
-    /* Streams, events and kernels need device memory, too; cudaMallocHost needs the host's. */
-    if (error == cudaErrorMemoryAllocation && strncmp(call, "cudaMallocHost", strlen("cudaMallocHost")) != 0)
-        note_refusal(queue, 0, error);
-    cudaGetLastError(); /* clears CUDA's copy of the error */
-    sl_cuda_fail(queue, call, cudaGetErrorString(error));
-    return false;
-}
-
-static bool refused(struct sl_refusal *refusal) {
-    pthread_mutex_lock(&refusal_lock);
-    const bool any = any_refusal;
-    *refusal = last_refusal;
-    pthread_mutex_unlock(&refusal_lock);
-    return any;
-}
-
 static int count(void) {
     int devices = 0;
     if (cudaGetDeviceCount(&devices)) cudaGetLastError();
@@ -201,7 +156,7 @@ static void *take(size_t bytes) {
     struct sl_cuda_queue *queue = sl_cuda_queue();
     void *memory = NULL;
     const cudaError_t status = allocate(&memory, bytes ? bytes : 1);
-    if (status) note_refusal(queue, bytes, status);
+    if (status) sl_cuda_note_refusal(queue, bytes, status);
     if (status == cudaErrorMemoryAllocation) return NULL; /* the caller may try with less */
     if (!sl_cuda_succeeded(queue, "cudaMalloc", status)) return NULL;
     queue->busy = true;
@@ -426,7 +381,7 @@ const struct sl_device_table sl_device = {
     .take_host = take_host,
     .give_host = give_host,
     .memory = memory_of,
-    .refused = refused,
+    .refused = sl_cuda_refused,
     .reaches = reaches,
     .copy = copy,
     .copy_rows = copy_rows,

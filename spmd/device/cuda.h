@@ -94,6 +94,12 @@ sl_cuda_run sl_cuda_fill;
 /* Records the failure "device 1: LIBRARY's CALL failed: WHY". Of CALL only the function's name is used. */
 void sl_cuda_fail(struct sl_cuda_queue *queue, const char *call, const char *why);
 
+struct sl_refusal;
+/* Records a refusal of BYTES by the queue's device, with ERROR. */
+void sl_cuda_note_refusal(const struct sl_cuda_queue *queue, size_t bytes, cudaError_t error);
+/* sl_device.refused: the largest request that was refused. */
+bool sl_cuda_refused(struct sl_refusal *refusal);
+
 /* Makes CALL, a call of CUDA's runtime. True if it succeeded; otherwise the queue records the reason. */
 #define SL_CUDA(queue, call) sl_cuda_succeeded(queue, #call, call)
 bool sl_cuda_succeeded(struct sl_cuda_queue *queue, const char *call, cudaError_t error);
