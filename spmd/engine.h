@@ -201,6 +201,19 @@ struct sl_engine_table {
     void (*channels_rest)(struct sl_spmd *self);
     /* Tells peers that this coordinate is not absent, and moves communication on. SL_FAILED if the run has ended. */
     int (*progress)(struct sl_spmd *self);
+
+    /* For an engine above, whose own calls wait in this one; NULL: none can lie above. */
+
+    /* Begins a call of the engine above: notes its place. SL_FAILED once the run has ended. */
+    int (*enter)(struct sl_spmd *self, const char *verb, const char *object, const char *site);
+    /* Ends the run with STATUS and the coordinate's own message. */
+    void (*give_up)(struct sl_spmd *self, int status);
+    /* Ends the run with VERDICT. Any thread may call it while SELF's program runs. ABSENT: a coordinate to wait for no
+     * longer, or -1. */
+    void (*end)(struct sl_spmd *self, const struct sl_error *verdict, int absent);
+    /* NULL: all coordinates are in this process. Otherwise whether a coordinate's process is visible from here and has
+     * ended; for any thread. */
+    bool (*is_gone)(int coordinate);
 };
 
 SL_END_C

@@ -218,6 +218,19 @@ static int progress(struct sl_spmd *self) {
     return sl_local_alive(me);
 }
 
+/* ---- for an engine above ---- */
+
+static int enter(struct sl_spmd *self, const char *verb, const char *object, const char *site) {
+    return sl_local_enter(sl_local_self(self), verb, object, site);
+}
+
+static void give_up(struct sl_spmd *self, int status) { sl_local_give_up(sl_local_self(self), status); }
+
+static void end(struct sl_spmd *self, const struct sl_error *verdict, int absent) {
+    (void)absent;
+    sl_local_end(sl_local_self(self)->run, SL_FAILED, "%s", verdict->message);
+}
+
 const struct sl_engine_table sl_engine_local = {
     .name = "local",
     .run = run_mesh,
@@ -236,4 +249,7 @@ const struct sl_engine_table sl_engine_local = {
     .channel_take = sl_local_channel_take,
     .channel_release = sl_local_channel_release,
     .progress = progress,
+    .enter = enter,
+    .give_up = give_up,
+    .end = end,
 };

@@ -193,6 +193,23 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
 
 static int progress(struct sl_spmd *self) { return sl_mpi_turn(sl_mpi_self(self)); }
 
+/* ---- for an engine above ---- */
+
+static int enter(struct sl_spmd *self, const char *verb, const char *object, const char *site) {
+    return sl_mpi_enter(sl_mpi_self(self), verb, object, site);
+}
+
+static void give_up(struct sl_spmd *self, int status) { sl_mpi_give_up(sl_mpi_self(self), status); }
+
+static void end(struct sl_spmd *self, const struct sl_error *verdict, int absent) {
+    struct sl_mpi_ending *ending = &sl_mpi_self(self)->ending;
+    int none = SL_MPI_NO_ENDING;
+    if (!atomic_compare_exchange_strong(&ending->state, &none, SL_MPI_BEING_WRITTEN)) return;
+    ending->verdict = *verdict;
+    ending->absent = absent;
+    atomic_store_explicit(&ending->state, SL_MPI_WRITTEN, memory_order_release);
+}
+
 const struct sl_engine_table sl_engine_mpi = {
     .name = "mpi",
     .apart = true,
@@ -212,4 +229,8 @@ const struct sl_engine_table sl_engine_mpi = {
     .channel_take = sl_mpi_channel_take,
     .channel_release = sl_mpi_channel_release,
     .progress = progress,
+    .enter = enter,
+    .give_up = give_up,
+    .end = end,
+    .is_gone = sl_mpi_is_gone, /* a coordinate's number is its rank */
 };

@@ -25,7 +25,16 @@ static void listen(struct sl_mpi_run *run) {
     sl_mpi_listen(run);
 }
 
+/* Proposes the verdict of an engine above, if there is one. */
+static void propose_ending(struct sl_mpi_run *run) {
+    struct sl_mpi_ending *ending = &run->ending;
+    if (atomic_load_explicit(&ending->state, memory_order_acquire) != SL_MPI_WRITTEN) return;
+    atomic_store_explicit(&ending->state, SL_MPI_PROPOSED, memory_order_relaxed);
+    sl_mpi_propose(run, SL_FAILED, ending->absent, &ending->verdict);
+}
+
 int sl_mpi_turn(struct sl_mpi_run *run) {
+    propose_ending(run);
     for (int i = 0; i < SL_MPI_CARRIERS; i++) run->carrier[i]->advance(run);
     if (sl_mpi_is_asked()) sl_mpi_note_state(run);
     listen(run);
@@ -83,6 +92,7 @@ int sl_mpi_await_end(struct sl_mpi_run *run) {
 int sl_mpi_give_up(struct sl_mpi_run *run, int status) {
     struct sl_error verdict = {0};
     char who[SL_VERDICT_NAME];
+    propose_ending(run); /* the coordinate may fail because of it */
     sl_verdict_name(run->mesh, run->spmd.coordinate, who);
     if (run->spmd.error.message[0]) {
         sl_verdict_add(&verdict, "%s: %s", who, run->spmd.error.message);

@@ -16,6 +16,8 @@
 #ifndef SL_COLLECTIVES_MPI_WORD_H
 #define SL_COLLECTIVES_MPI_WORD_H
 
+#include <stdatomic.h>
+
 #include "collectives/mpi/board.h"
 #include "collectives/mpi/process.h"
 #include "collectives/mpi/shared.h"
@@ -64,6 +66,14 @@ struct sl_mpi_message {
     char text[sizeof((struct sl_error *)0)->message]; /* verdict, place, or struct sl_waiting */
 };
 
+/* A verdict of an engine above, by any of its threads; the program's thread proposes it, as MPI has one thread. */
+struct sl_mpi_ending {
+    _Atomic int state; /* enum: the first verdict counts */
+    struct sl_error verdict;
+    int absent;
+};
+enum { SL_MPI_NO_ENDING, SL_MPI_BEING_WRITTEN, SL_MPI_WRITTEN, SL_MPI_PROPOSED };
+
 /* One of the two kinds of data on the wire: calls over groups, and channels. */
 struct sl_mpi_carrier {
     void (*advance)(struct sl_mpi_run *run);              /* as far as possible */
@@ -101,6 +111,7 @@ struct sl_mpi_run {
     char (*place_called)[SL_MPI_PLACE]; /* [SL_MPI_PLACES]: the different places of the chain */
     bool returned;                      /* the program has returned */
 
+    struct sl_mpi_ending ending;
     bool proposed; /* a verdict, at this time: */
     double proposed_at;
     struct sl_mpi_message proposal;

@@ -72,7 +72,7 @@ static bool open_events(struct sl_nccl_channel *channel) {
 int sl_nccl_channel_open(struct sl_spmd *self, struct sl_channel *wanted) {
     struct sl_nccl_coordinate *me = sl_nccl_self(self);
     const struct sl_nccl_hosts *hosts = me->run->hosts;
-    SL_TRY(sl_nccl_passed(me, hosts->enter(me, "opening", "a channel", wanted->site)));
+    SL_TRY(sl_nccl_passed(me, sl_nccl_enter(me, "opening", "a channel", wanted->site)));
     sl_nccl_branch(me, true);
     struct sl_nccl_channel *channel = new_channel(me, wanted);
     if (!channel)
@@ -252,7 +252,7 @@ static void let_go(struct sl_nccl_channel *channel) {
 
 static int enter(struct sl_nccl_channel *channel, const char *what) {
     if (course_of(channel) == SL_CUDA_AT_ONCE) let_go(channel);
-    return sl_nccl_passed(channel->me, channel->me->run->hosts->enter(channel->me, what, channel->name, channel->site));
+    return sl_nccl_passed(channel->me, sl_nccl_enter(channel->me, what, channel->name, channel->site));
 }
 
 /* Waits until the other end is open, and both are connected. */

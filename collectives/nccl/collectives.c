@@ -44,7 +44,7 @@ static int gather(struct sl_nccl_group *group, const char *site) {
     struct sl_collective call = sl_describe_barrier(&group->group);
     call.site = site;
     const uint32_t ticket = group->started++;
-    SL_TRY(sl_nccl_passed(me, hosts->enter(me, "barrier", group->wire.name, site)));
+    SL_TRY(sl_nccl_passed(me, sl_nccl_enter(me, "barrier", group->wire.name, site)));
     SL_TRY(sl_nccl_passed(me, hosts->begin(group, &call, ticket)));
     return sl_nccl_passed(me, hosts->meet(group, &call, ticket));
 }
@@ -166,7 +166,7 @@ int sl_nccl_group_close(struct sl_spmd *self, struct sl_group *group, const char
     sl_cuda_stream(sl_nccl_queue(me)); /* nothing is held back */
     SL_TRY(sl_nccl_await_flights(&closed->wire));
     SL_TRY(gather(closed, closing));
-    SL_TRY(sl_nccl_passed(me, me->run->hosts->enter(me, "closing", "a group", site)));
+    SL_TRY(sl_nccl_passed(me, sl_nccl_enter(me, "closing", "a group", site)));
     SL_TRY(sl_nccl_passed(me, me->run->hosts->group_close(closed)));
     while (*at != closed) at = &(*at)->next;
     *at = closed->next;
@@ -212,7 +212,7 @@ static int flight_of(const struct sl_nccl_call *c) { return (int)(c->ticket % SL
 
 static int enter(struct sl_nccl_coordinate *me, const struct sl_collective *call) {
     const struct sl_nccl_group *group = call->group->communicator;
-    return sl_nccl_passed(me, me->run->hosts->enter(me, sl_collective_name(call), group->wire.name, call->site));
+    return sl_nccl_passed(me, sl_nccl_enter(me, sl_collective_name(call), group->wire.name, call->site));
 }
 
 /* Unpacking may be enqueued only when NCCL has finished enqueueing. */

@@ -95,7 +95,7 @@ static void end_run(struct sl_nccl_coordinate *me, const struct sl_error *verdic
         if (atomic_load(&run->failed)) return;
         nanosleep(&nap, NULL);
     }
-    if (!atomic_load(&run->failed)) run->hosts->end(me, verdict, -1);
+    if (!atomic_load(&run->failed)) run->below->end(me->self, verdict, -1);
     atomic_store(&run->failed, true);
     pthread_cond_broadcast(&run->changed);
     pthread_mutex_unlock(&run->lock);

@@ -35,7 +35,7 @@ static int run_coordinate(struct sl_spmd *self, void *arg) {
     int status = run->program(self, run->arg);
     if (!status) status = finish(me);
     if (status) {
-        run->hosts->give_up(me, status); /* before others see effects of the abort */
+        run->below->give_up(me->self, status); /* before others see effects of the abort */
         sl_nccl_abort(me);
     }
     sl_nccl_branch(me, false);
@@ -49,6 +49,7 @@ static struct sl_nccl_run *new_run(const struct sl_mesh *mesh, const struct sl_e
     struct sl_nccl_run *run = calloc(1, sizeof *run + (size_t)mesh->size * sizeof *run->coordinate);
     if (!run) return NULL;
     run->hosts = sl_nccl_hosts_of(engine);
+    run->below = engine->table->apart ? &sl_engine_mpi : &sl_engine_local;
     run->branches = &sl_nccl_branches;
     run->mesh = mesh;
     run->engine = engine;
@@ -116,7 +117,7 @@ int sl_nccl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_p
         sl_error_set(&error, SL_FAILED, "engine nccl: the watchdog cannot start: %s", strerror(refused));
         status = sl_report(engine, &error);
     } else {
-        status = run->hosts->below->run(mesh, engine, run_coordinate, run);
+        status = run->below->run(mesh, engine, run_coordinate, run);
         end_watch(run, watchdog);
     }
     free_run(run);

@@ -40,22 +40,12 @@ struct sl_nccl_owed;
 /* ---- communication between hosts (threads.c, processes.c) ---- */
 
 struct sl_nccl_hosts {
-    const struct sl_engine_table *below; /* the engine below, which runs the programs */
     bool reuses; /* a slot's messages are reused: beginning the slot's next call waits for peers */
     struct sl_nccl_run *(*run_of)(const struct sl_spmd *self);
     int (*open)(struct sl_nccl_run *run);
     void (*close)(struct sl_nccl_run *run);
-    /* Begins a call: notes the place, as sl_local_enter does. SL_FAILED once the run has ended. */
-    int (*enter)(struct sl_nccl_coordinate *me, const char *verb, const char *object, const char *site);
     /* Reports a sign of life. SL_FAILED once the run has ended. */
     int (*progress)(struct sl_nccl_coordinate *me);
-    /* Ends the run with STATUS and the coordinate's own message. */
-    void (*give_up)(struct sl_nccl_coordinate *me, int status);
-    /* The same for any thread, while ME's program runs. ABSENT: a coordinate to wait for no longer, or -1. */
-    void (*end)(struct sl_nccl_coordinate *me, const struct sl_error *verdict, int absent);
-    /* Whether a coordinate's process is visible from here and has ended; for any thread. NULL: all are in this process.
-     */
-    bool (*is_gone)(int coordinate);
 
     /* Fills in the id of the communicator of all coordinates, once they have met. */
     int (*unique_id)(struct sl_nccl_coordinate *me, ncclUniqueId *id);
@@ -114,6 +104,7 @@ struct sl_nccl_coordinate {
 
 struct sl_nccl_run {
     const struct sl_nccl_hosts *hosts;
+    const struct sl_engine_table *below;     /* the engine that runs the programs */
     const struct sl_cuda_branches *branches; /* of graphs.c */
     const struct sl_mesh *mesh;
     const struct sl_engine *engine;
@@ -136,6 +127,9 @@ const struct sl_nccl_hosts *sl_nccl_hosts_of(const struct sl_engine *engine);
 struct sl_nccl_coordinate *sl_nccl_self(const struct sl_spmd *self);
 
 static inline struct sl_cuda_queue *sl_nccl_queue(const struct sl_nccl_coordinate *me) { return me->self->queue; }
+
+/* Begins a call: notes its place, and looks after the hosts. SL_FAILED once the run has ended. */
+int sl_nccl_enter(struct sl_nccl_coordinate *me, const char *verb, const char *object, const char *site);
 
 /* Memory until the end of the run, on the device or (HOST) for copies to it; NULL without memory. */
 void *sl_nccl_take(struct sl_nccl_coordinate *me, size_t bytes, bool host);

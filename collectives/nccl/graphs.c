@@ -128,7 +128,7 @@ static void mark_held(struct sl_nccl_group *group) {
 static int meet_end(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
     const struct sl_nccl_hosts *hosts = me->run->hosts;
     struct sl_nccl_channel *channel = owed->channel;
-    SL_TRY(sl_nccl_passed(me, hosts->enter(me, sl_nccl_waiting(channel), channel->name, channel->site)));
+    SL_TRY(sl_nccl_passed(me, sl_nccl_enter(me, sl_nccl_waiting(channel), channel->name, channel->site)));
     SL_TRY(sl_nccl_passed(me, hosts->channel_wait(channel, channel->end, owed->ticket)));
     const uint32_t begun =
         channel->count[channel->end] + (channel->end == SL_NCCL_RECEIVER && channel->holds[channel->end]);
@@ -140,7 +140,7 @@ static int meet(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
     const struct sl_nccl_hosts *hosts = me->run->hosts;
     if (owed->channel) return meet_end(me, owed);
     const char *verb = sl_collective_name(&owed->call), *object = owed->group->wire.name;
-    SL_TRY(sl_nccl_passed(me, hosts->enter(me, verb, object, owed->call.site)));
+    SL_TRY(sl_nccl_passed(me, sl_nccl_enter(me, verb, object, owed->call.site)));
     SL_TRY(sl_nccl_passed(me, hosts->meet(owed->group, &owed->call, owed->ticket)));
     sl_nccl_watch(&owed->group->wire, (int)(owed->ticket % SL_MAX_IN_FLIGHT));
     return SL_OK;

@@ -48,9 +48,6 @@ struct channel {
 };
 
 struct sl_nccl_told {
-    bool has_verdict; /* under the run's lock: a verdict of the watchdog's */
-    struct sl_error verdict;
-    int absent;
     ncclUniqueId id; /* receive buffer; and its request: */
     MPI_Request hear;
     struct group *groups;
@@ -63,39 +60,15 @@ static bool ok(const struct sl_nccl_coordinate *me, int code) { return sl_mpi_ok
 
 /* ---- the end of the run ---- */
 
-static bool has_verdict(struct sl_nccl_run *run, struct sl_error *verdict, int *absent) {
-    pthread_mutex_lock(&run->lock);
-    const bool has = run->told->has_verdict;
-    if (has) *verdict = run->told->verdict, *absent = run->told->absent;
-    run->told->has_verdict = false;
-    pthread_mutex_unlock(&run->lock);
-    return has;
-}
-
-static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict, int absent) { /* the run is locked */
-    me->run->told->absent = absent;
-    me->run->told->has_verdict = true;
-    me->run->told->verdict = *verdict;
-}
-
 static void turn(struct sl_nccl_coordinate *me);
 
-/* Proposes the watchdog's verdict. SL_FAILED once the run has ended. */
+/* Looks after channels that are being opened, and waits for the end if there is a verdict. SL_FAILED once the run has
+ * ended. */
 static int progress(struct sl_nccl_coordinate *me) {
-    struct sl_error verdict;
-    int absent;
-    if (has_verdict(me->run, &verdict, &absent)) sl_mpi_propose(host_of(me), SL_FAILED, absent, &verdict);
     turn(me);
-    if (host_of(me)->proposed && !host_of(me)->status) return sl_mpi_await_end(host_of(me));
-    return sl_mpi_turn(host_of(me));
+    const int status = sl_mpi_turn(host_of(me));
+    return !status && host_of(me)->proposed ? sl_mpi_await_end(host_of(me)) : status;
 }
-
-static int enter(struct sl_nccl_coordinate *me, const char *verb, const char *object, const char *site) {
-    SL_TRY(sl_mpi_enter(host_of(me), verb, object, site));
-    return progress(me);
-}
-
-static void give_up(struct sl_nccl_coordinate *me, int status) { sl_mpi_give_up(host_of(me), status); }
 
 /* Waits, unless the watchdog ends the wait. */
 static int wait_until(struct sl_nccl_coordinate *me, bool (*ready)(void *), int (*peer)(void *), void *of) {
@@ -429,16 +402,11 @@ static void close_run(struct sl_nccl_run *run) {
 }
 
 const struct sl_nccl_hosts sl_nccl_processes = {
-    .below = &sl_engine_mpi,
     .reuses = true,
     .run_of = run_of,
     .open = open_run,
     .close = close_run,
-    .enter = enter,
     .progress = progress,
-    .give_up = give_up,
-    .end = end,
-    .is_gone = sl_mpi_is_gone, /* a coordinate's number is its rank */
     .unique_id = unique_id,
     .group_open = group_open,
     .group_close = group_close,

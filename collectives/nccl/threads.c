@@ -44,18 +44,7 @@ struct sl_nccl_told {
 
 static struct sl_local_coordinate *host_of(const struct sl_nccl_coordinate *me) { return sl_local_self(me->self); }
 
-static int enter(struct sl_nccl_coordinate *me, const char *verb, const char *object, const char *site) {
-    return sl_local_enter(host_of(me), verb, object, site);
-}
-
 static int progress(struct sl_nccl_coordinate *me) { return sl_engine_local.progress(me->self); }
-
-static void give_up(struct sl_nccl_coordinate *me, int status) { sl_local_give_up(host_of(me), status); }
-
-static void end(struct sl_nccl_coordinate *me, const struct sl_error *verdict, int absent) {
-    (void)absent;
-    sl_local_end(host_of(me)->run, SL_FAILED, "%s", verdict->message);
-}
 
 static int unique_id(struct sl_nccl_coordinate *me, ncclUniqueId *id) {
     pthread_mutex_lock(&me->run->lock);
@@ -272,14 +261,10 @@ static void close_run(struct sl_nccl_run *run) {
 }
 
 const struct sl_nccl_hosts sl_nccl_threads = {
-    .below = &sl_engine_local,
     .run_of = run_of,
     .open = open_run,
     .close = close_run,
-    .enter = enter,
     .progress = progress,
-    .give_up = give_up,
-    .end = end,
     .unique_id = unique_id,
     .group_open = group_open,
     .group_close = group_close,

@@ -23,7 +23,7 @@ static void end_run(struct sl_nccl_wire *wire, const struct sl_nccl_flight *flig
         sl_verdict_add(&verdict, "the communicator %s: ", wire->name);
     }
     sl_verdict_add(&verdict, "%s", why);
-    run->hosts->end(wire->me, &verdict, absent);
+    run->below->end(wire->me->self, &verdict, absent);
     atomic_store(&run->failed, true);
 }
 
@@ -44,7 +44,7 @@ static const struct sl_nccl_flight *oldest(struct sl_nccl_wire *wire) {
 
 /* A coordinate on WIRE whose process has ended, or -1: NCCL need not notice. */
 static int find_gone(const struct sl_nccl_wire *wire) {
-    bool (*is_gone)(int) = wire->me->run->hosts->is_gone;
+    bool (*is_gone)(int) = wire->me->run->below->is_gone;
     if (wire->first_word) {
         const struct sl_nccl_channel *channel = sl_nccl_channel_of(wire);
         const int other = channel->end == SL_NCCL_SENDER ? channel->to : channel->from;

@@ -160,7 +160,7 @@ int sl_nccl_fail(struct sl_nccl_wire *wire, const char *verb, const char *site) 
     pthread_mutex_unlock(&wire->lock);
     if (failure.status && !me->run->hosts->progress(me)) {
         sl_fail(me->self, SL_FAILED, "%s %s at %s: %s", verb, wire->name, site, failure.message);
-        me->run->hosts->give_up(me, SL_FAILED);
+        me->run->below->give_up(me->self, SL_FAILED);
     }
     sl_nccl_abort(me);
     return SL_FAILED;
