@@ -8,15 +8,17 @@
 #include "drivers/training/memory_options.h"
 #include "spmd/device/device.h"
 
-/* Returns the floats per parameter in all coordinates together, for JOB with OPTIONS. */
+/* Returns the floats per parameter in all coordinates together, for JOB with OPTIONS, at least: threads that share out
+ * the optimizer's state hold values once. */
 static double copies_of(const struct sl_job *job, const struct sl_training_options *options) {
-    const double replicas = options->fsdp ? 1 : job->data, states = options->zero ? 1 : replicas;
-    const double gradients = options->zero == 2 ? 1 : replicas;
+    const bool trains = !job->forward_only, once = options->fsdp || (trains && options->zero);
+    const double replicas = once ? 1 : job->data, states = replicas;
+    const double gradients = options->fsdp || options->zero == 2 ? 1 : job->data;
     const bool stored = options->storage == 1, rounded = job->precision == SL_BF16;
     const bool alone = job->forward_only && stored && (rounded || job->gemm->widens); /* bf16 kernels only */
     double copies = alone ? 0 : replicas;
-    if (!job->forward_only) copies += gradients + sl_optimizer_states(&job->optimizer) * states;
-    if (rounded || alone || (stored && !job->forward_only)) copies += replicas / 2;
+    if (trains) copies += gradients + sl_optimizer_states(&job->optimizer) * states;
+    if (rounded || alone || (stored && trains)) copies += replicas / 2;
     return copies;
 }
 

@@ -62,6 +62,19 @@ names_three transformer generate
 refuses_size "$has" looping_pipeline --hidden 16384 --layers 4096
 names_three looping_pipeline
 
+# What a run needs at least, by sizes alone, is no more than its own plan.
+far='--attention gqa --mlp silu --biases none --model-dimension 32768 --n-heads 256 --blocks 1 --layers-per-block 250 --batch 8 --microbatches 2'
+for how in '' --no-fsdp '--no-fsdp --zero 2' '--no-fsdp --zero 0' '--no-fsdp --precision bf16 --storage bf16' '--optimizer sgd --momentum 0'; do
+    set -- transformer train --data text --sequence 64 --mesh data=4 $far $how
+    refuses_size 'the run needs at least' "$@"
+    least=$(sed 's/.*needs at least \([0-9.]*\) GB.*/\1/' err)
+    "$drivers/transformer" train --data text --sequence 64 --mesh data=4 $far $how --dry-run --json >out 2>err
+    grep -o '"total":[0-9]*' out | awk -F: -v least="$least" '{ sum += $2 / 1e9 } END { exit !(least <= sum && least > 0.8 * sum) }'
+    status="$?, at least $least"
+    [ "${status%%,*}" = 0 ]
+    point "sizes tell no more than the plan: $how"
+done
+
 tells_size transformer train $tiny --data text $huge --blocks 512
 tells_size looping_pipeline --batch 1048576 --hidden 1024
 
