@@ -14,11 +14,9 @@
 
 /* ---- the article's pipelines ---- */
 
-static int larger(int a, int b) { return a > b ? a : b; }
-
 /* Inference: only forwards. */
 static int inference_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
-    const int period = larger(schedule->microbatches, schedule->ranks);
+    const int period = sl_larger(schedule->microbatches, schedule->ranks);
     return microbatch + sl_schedule_rank_of(schedule, stage) + sl_schedule_loop_of(schedule, stage) * period;
 }
 
@@ -61,7 +59,7 @@ bool plan_pipeline_trains(const char *name) {
 
 static int make_article(struct sl_schedule *schedule, const struct plan_job *job, const struct article_pipeline *of,
                         struct sl_error *error) {
-    const int loops = larger(job->loops, 1);
+    const int loops = sl_larger(job->loops, 1);
     const char *name = loops > 1 && of->looped ? of->looped : of->name;
     if (of->kind) return sl_schedule_generate(schedule, of->kind, job->stages, loops, job->microbatches, error);
     if (!*name)
@@ -150,7 +148,7 @@ static int open_measure(struct plan_pipeline *pipeline, struct measure *measure)
     const struct sl_schedule *schedule = &pipeline->schedule;
     for (int r = 0; r < schedule->ranks; r++) {
         const struct sl_rank_schedule *rank = &schedule->rank[r];
-        if (rank->count) pipeline->iterations = larger(pipeline->iterations, rank->action[rank->count - 1].time + 1);
+        if (rank->count) pipeline->iterations = sl_larger(pipeline->iterations, rank->action[rank->count - 1].time + 1);
     }
     const size_t iterations = (size_t)pipeline->iterations;
     const size_t cells = (size_t)sl_schedule_stages(schedule) * (size_t)schedule->microbatches;
@@ -185,7 +183,7 @@ static void measure_rank(struct plan_pipeline *pipeline, const struct plan_job *
         if (sl_has_input_gradient(action->kind))
             *time_of(schedule, measure->backward, stage, action->microbatch) = time;
         kept += (action->kind == SL_FORWARD && pipeline->trains) - sl_has_weight_gradient(action->kind);
-        pipeline->kept = larger(pipeline->kept, kept);
+        pipeline->kept = sl_larger(pipeline->kept, kept);
     }
 }
 
@@ -193,7 +191,7 @@ static void count_message(struct plan_pipeline *pipeline, struct measure *measur
                           int needed) {
     if (sl_schedule_rank_of(&pipeline->schedule, from) == sl_schedule_rank_of(&pipeline->schedule, to)) return;
     pipeline->messages++;
-    measure->latest[needed] = larger(measure->latest[needed], sent);
+    measure->latest[needed] = sl_larger(measure->latest[needed], sent);
 }
 
 static void count_messages(struct plan_pipeline *pipeline, struct measure *measure) {

@@ -11,8 +11,6 @@
  * The weight gradients of interleaved-zb cover the delay its warm-up does not. */
 #include "spmd/schedule/generate.h"
 
-static int smaller(int a, int b) { return a < b ? a : b; }
-
 /* Appends the N-th forward or backward of rank R, with ROUND microbatches per round. */
 static int append(struct sl_schedule *schedule, int r, enum sl_action_kind kind, int n, int round) {
     const int cycle = round * schedule->loops, step = n % cycle;
@@ -23,8 +21,8 @@ static int append(struct sl_schedule *schedule, int r, enum sl_action_kind kind,
 
 static int generate_rank(struct sl_schedule *schedule, const struct sl_1f1b_variant *variant, int r, int round) {
     const int all = schedule->loops * schedule->microbatches, hops = schedule->ranks - 1 - r;
-    const int warmup = smaller((schedule->loops - 1) * round + variant->per_hop * hops, all);
-    const int late = smaller(r, all);
+    const int warmup = sl_smaller((schedule->loops - 1) * round + variant->per_hop * hops, all);
+    const int late = sl_smaller(r, all);
     for (int n = 0; n < warmup; n++) SL_TRY(append(schedule, r, SL_FORWARD, n, round));
     for (int n = 0; n < all; n++) {
         if (warmup + n < all) SL_TRY(append(schedule, r, SL_FORWARD, warmup + n, round));

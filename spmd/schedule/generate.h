@@ -14,5 +14,8 @@ sl_schedule_generator sl_generate_lockstep;    /* lockstep.c, as are its members
 sl_lockstep_clock sl_sequential_forward, sl_sequential_backward, sl_grouped_forward, sl_grouped_backward,
     sl_interleaved_forward, sl_interleaved_backward, sl_rotating_forward, sl_rotating_backward;
 
+static inline int sl_smaller(int a, int b) { return a < b ? a : b; }
+static inline int sl_larger(int a, int b) { return a > b ? a : b; }
+
 SL_END_C
 #endif

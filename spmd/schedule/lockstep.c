@@ -6,9 +6,6 @@
 
 #include "spmd/schedule/generate.h"
 
-static int smaller(int a, int b) { return a < b ? a : b; }
-static int larger(int a, int b) { return a > b ? a : b; }
-
 int sl_sequential_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
     return 2 * sl_schedule_stages(schedule) * microbatch + stage;
 }
@@ -22,12 +19,12 @@ int sl_sequential_backward(const struct sl_schedule *schedule, int stage, int mi
  * backward. */
 int sl_grouped_forward(const struct sl_schedule *schedule, int stage, int microbatch) {
     const int step = microbatch + stage;
-    return step + larger(0, step - (schedule->ranks - 1));
+    return step + sl_larger(0, step - (schedule->ranks - 1));
 }
 
 int sl_grouped_backward(const struct sl_schedule *schedule, int stage, int microbatch) {
     const int last = schedule->ranks - 1, step = microbatch + 2 * last - stage;
-    return smaller(step + 1, schedule->microbatches + last) + step - last;
+    return sl_smaller(step + 1, schedule->microbatches + last) + step - last;
 }
 
 /* A microbatch enters every other iteration: while a stage does a forward, its neighbours do a backward. */

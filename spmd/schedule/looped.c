@@ -1,15 +1,13 @@
 /* looped.c - all forwards, then all backwards: gpipe, looped-bfs, looped-dfs. */
 #include "spmd/schedule/generate.h"
 
-static int larger(int a, int b) { return a > b ? a : b; }
-
 int sl_schedule_iterations(const struct sl_schedule *schedule) {
     const int m = schedule->microbatches, s = schedule->ranks;
-    return schedule->loops * larger(m, s) + (m < s ? m : s) - 1;
+    return schedule->loops * sl_larger(m, s) + sl_smaller(m, s) - 1;
 }
 
 int sl_schedule_iteration(const struct sl_schedule *schedule, int rank, int loop, int microbatch) {
-    return microbatch + rank + loop * larger(schedule->microbatches, schedule->ranks);
+    return microbatch + rank + loop * sl_larger(schedule->microbatches, schedule->ranks);
 }
 
 /* Appends the forward pass's clock run in reverse: the forwards began at iteration 0 and ended before END / 2. */
