@@ -77,6 +77,8 @@ enum sl_operation {
     SL_OPERATIONS
 };
 
+_Static_assert(SL_OPERATIONS == SL_CHANNELS_TRAFFIC, "messages are counted by operation");
+
 enum { SL_SUM_BLOCK = 64 };
 
 /* How an operation combines the blocks sent to a member, in member order. */

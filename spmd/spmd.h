@@ -66,7 +66,7 @@ struct sl_spmd {
      * but had no core. In the rest the peer had not reached its part of the call. */
     bool timed, divides;
     double waited, waited_cpu, transferred, starved;
-    /* [SL_OPERATIONS + 1]: engine mpi counts the messages of collectives here, by operation, and those of channels
+    /* [SL_TRAFFIC_KINDS]: engine mpi counts the messages of collectives here, by operation, and those of channels
      * behind them. NULL: nothing is counted. */
     struct sl_traffic *sent;
     struct sl_budget held; /* bytes this coordinate has allocated, as far as the allocating code counts

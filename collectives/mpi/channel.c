@@ -310,7 +310,12 @@ int sl_mpi_channel_acquire(struct sl_spmd *self, struct sl_channel *channel, voi
     return hold(self, channel, SENDER, slot);
 }
 
-int sl_mpi_channel_post(struct sl_spmd *self, struct sl_channel *channel) { return hand_over(self, channel, SENDER); }
+int sl_mpi_channel_post(struct sl_spmd *self, struct sl_channel *channel) {
+    const bool here = sl_mpi_host_of(channel->from) == sl_mpi_host_of(channel->to);
+    const enum sl_way way = is_shared(channel->state) ? SL_WAY_MEMORY : here ? SL_WAY_HOST : SL_WAY_NETWORK;
+    if (self->sent && !is_own(channel->state)) sl_traffic_add(&self->sent[SL_CHANNELS_TRAFFIC], way, 1, channel->bytes);
+    return hand_over(self, channel, SENDER);
+}
 
 int sl_mpi_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot) {
     void *message = NULL;

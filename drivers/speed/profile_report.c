@@ -5,6 +5,7 @@
 
 #include "drivers/speed/cores.h"
 #include "drivers/common/metrics.h"
+#include "drivers/speed/traffic_report.h"
 
 static const char *const work_name[SL_WORKS] = {"other",         "products",  "kernels",  "optimizer",
                                                 "communication", "not_ready", "transfer", "no_core"};
@@ -36,6 +37,8 @@ static json_t *object_of(const struct sl_profile *profile, int coordinate, int64
         json_object_set_new(object, key, sl_json_real(1e3 * profile->seconds[w] / (double)steps));
     }
     if (object) json_object_set_new(object, "accounted", sl_json_real(accounted(profile)));
+    json_t *sent = sl_traffic_object(profile->sent, steps);
+    if (sent) json_object_set_new(object, "sent", sent);
     return object;
 }
 
@@ -65,6 +68,7 @@ int sl_profile_report(const struct sl_profile *profile, const struct sl_mesh *me
             print_row(&table, &profile[c], sl_mesh_describe(mesh, c, name, sizeof name), steps);
         }
     }
+    if (!json) sl_traffic_print(profile->sent, sizeof *profile, mesh->size, steps);
     return SL_OK;
 }
 

@@ -86,17 +86,17 @@ static void start_records(struct sl_training *training, struct sl_worker *worker
 
 static void stop_watching(struct sl_training *training, struct sl_worker *worker) {
     struct sl_profile *profile = &training->profile[worker->self->coordinate];
-    const struct sl_training_options *options = training->job->options;
-    if (options->profile || !profile->self || !training->watched) return;
+    if (training->job->options->profile || !profile->self || !training->watched) return;
     sl_profile_end(profile, SL_WORK_OTHER);
     profile->self = NULL;
     sl_trainer_set_profile(worker->trainer, NULL);
-    worker->self->timed = options->trace != NULL;
+    worker->self->timed = training->job->options->trace != NULL;
 }
 
 static int gather_records(struct sl_training *training, struct sl_spmd *self) {
     struct sl_profile *profile = &training->profile[self->coordinate];
     if (profile->self) sl_profile_end(profile, SL_WORK_OTHER);
+    self->sent = NULL;
     if (self->coordinate == 0 && sl_device.report_graphs) sl_device.report_graphs(&training->graphs);
     if (training->job->options->profile || training->watched)
         SL_TRY(sl_gather_records(self, training->profile, sizeof *training->profile));

@@ -25,6 +25,8 @@
 #ifndef SL_LAYERS_MODULES_PROFILE_H
 #define SL_LAYERS_MODULES_PROFILE_H
 
+#include <string.h>
+
 #include "spmd/spmd.h"
 
 SL_BEGIN_C
@@ -53,6 +55,7 @@ struct sl_profile {
     double computing, first, last;
     double began, latest; /* begin of the step, and end of its last compute so far; 0: no compute yet */
     bool divided;         /* the engine tells transfer from not ready */
+    struct sl_traffic sent[SL_TRAFFIC_KINDS]; /* messages: if the engine counts them */
 };
 
 static inline void sl_profile_mark(struct sl_profile *profile) {
@@ -69,11 +72,12 @@ static inline void sl_profile_mark(struct sl_profile *profile) {
 static inline enum sl_work sl_profile_begin(struct sl_profile *profile, enum sl_work work) {
     if (!profile) return SL_WORK_OTHER;
     const enum sl_work before = profile->current;
-    const struct sl_profile last = *profile;
+    const double mark = profile->mark, last_waited = profile->waited, last_transferred = profile->transferred,
+                 last_starved = profile->starved, last_at_work = profile->starved_at_work;
     sl_profile_mark(profile);
-    const double waited = profile->waited - last.waited, transferred = profile->transferred - last.transferred,
-                 starved = profile->starved - last.starved, at_work = profile->starved_at_work - last.starved_at_work;
-    profile->seconds[before] += profile->mark - last.mark - waited - at_work;
+    const double waited = profile->waited - last_waited, transferred = profile->transferred - last_transferred,
+                 starved = profile->starved - last_starved, at_work = profile->starved_at_work - last_at_work;
+    profile->seconds[before] += profile->mark - mark - waited - at_work;
     profile->seconds[SL_WORK_NOT_READY] += waited - transferred - starved;
     profile->seconds[SL_WORK_TRANSFER] += transferred;
     profile->seconds[SL_WORK_NO_CORE] += starved + at_work;
@@ -110,9 +114,12 @@ static inline void sl_profile_compute(struct sl_profile *profile, double begin) 
 /* Returns the bubble of COORDINATES, whose profiles lie STRIDE bytes apart; NaN if they have not computed. */
 double sl_profile_bubble(const struct sl_profile *profile, size_t stride, int coordinates);
 
-/* Clears all measurements, and begins again with SL_WORK_OTHER. From now on the engine counts waiting (self->timed). */
+/* Clears all measurements, and begins again with SL_WORK_OTHER. From now on the engine counts waiting (self->timed),
+ * and messages in PROFILE, which has to stay until self->sent is NULL or the run is over. */
 static inline void sl_profile_start(struct sl_profile *profile, struct sl_spmd *self) {
     for (int w = 0; w < SL_WORKS; w++) profile->seconds[w] = 0;
+    memset(profile->sent, 0, sizeof profile->sent);
+    self->sent = profile->sent;
     profile->self = self;
     profile->computing = profile->first = profile->last = 0;
     sl_profile_step(profile);

@@ -141,7 +141,7 @@ static int compare_counts(struct sl_spmd *self, const struct sl_group *group, si
     const struct sl_layout layout = layout_of(group, at, first);
     struct sl_collective call;
     for (int i = 0; make_call(group, i, n, in, out, &call); i++) {
-        struct sl_traffic sent[SL_OPERATIONS + 1] = {0}, wanted = {0};
+        struct sl_traffic sent[SL_TRAFFIC_KINDS] = {0}, wanted = {0};
         const struct sl_traffic *got = &sent[call.operation];
         sl_call_costs(&call, &layout, at, &wanted);
         self->sent = sent;

@@ -110,8 +110,9 @@ run 2 looping_pipeline $small --plan search --machine measured.json
 fails 'processes do not search' 2 '--plan: not with engine mpi: search without a launcher'
 
 run 8 looping_pipeline $small --layers 16 --fsdp --metrics metrics --trace trace --profile
-[ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' metrics)" = 3 ] && [ "$(grep -c '"accounted"' out)" = 8 ]
-point 'metrics once, a profile of every coordinate'
+[ $status = 0 ] && [ ! -s err ] && [ "$(grep -c '"step"' metrics)" = 3 ] && [ "$(grep -c '"accounted"' out)" = 8 ] &&
+    [ "$(grep -c '"sent":\[{"call":"[a-z_]*","by":"memory","messages":[0-9.]*,"bytes":[0-9.]*,"bells":[0-9]' out)" = 8 ]
+point 'metrics once, a profile of every coordinate with its messages'
 "$drivers/schedule" --compare trace >compared 2>err
 [ $? = 0 ] && [ ! -s err ] && [ "$(grep -c 'predicted' compared)" -ge 4 ] && grep -q ' gathering ' compared &&
     "$drivers/schedule" --compare trace --format svg 2>err | grep -q '>measured: stage 9, gathering, '
