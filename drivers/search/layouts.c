@@ -106,7 +106,7 @@ static int append_heads(struct listing *l, const struct sl_schedule_kind *kind, 
                         int microbatches) {
     const char *way[SL_JOB_HEADS] = {NULL};
     SL_TRY(append(l, schedule, loops, microbatches, 0));
-    if (!kind || kind->most_loops != SL_ANY_LOOPS) return SL_OK;
+    if (!kind || kind->most_loops != SL_ANY_LOOPS || kind->placement != SL_RING) return SL_OK;
     find_heads(l->job, &l->mesh, way);
     for (int head = 1; head < SL_JOB_HEADS; head++)
         if (way[head]) SL_TRY(append(l, schedule, loops, microbatches, head));

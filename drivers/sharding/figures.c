@@ -53,6 +53,14 @@ static const struct {
     {"dimensions",
      "data=2,pipe=4,tensor=2",
      {{"x of a stage", "data,-", 2, {8, 8}}, {"kernels of 4 stages", "pipe,-,tensor", 3, {4, 8, 8}}}},
+    {"zero",
+     "data=4",
+     {{"parameters in stages 0, 1 and 2", "-,-", 2, {8, 16}},
+      {"gradients in stages 0 and 1", "-,-", 2, {8, 16}},
+      {"the optimizer's states in stage 0", "-,-", 2, {8, 16}},
+      {"the optimizer's states from stage 1 on", "-,data", 2, {8, 16}},
+      {"gradients from stage 2 on", "-,data", 2, {8, 16}},
+      {"parameters in stage 3, FSDP", "-,data", 2, {8, 16}}}},
 };
 enum { FIGURES = sizeof figures / sizeof *figures };
 

@@ -30,12 +30,13 @@ struct config {
 
 static const struct sl_option array_table[] = {
     {"example", SL_OPTION_CHOICE, FIELD(example),
-     .value = "all|addition|gather|layout|data|dense|norm|rotary|stacked|mlp|dimensions",
+     .value = "all|addition|gather|layout|data|dense|norm|rotary|stacked|mlp|dimensions|zero",
      .help =
          "addition: c = a + b, left sharded; gather: the same, with c gathered everywhere; all: both; layout: only "
-         "draw how --in-spec shards an array of that shape; data to dimensions: only draw a figure, of data "
+         "draw how --in-spec shards an array of that shape; data to zero: only draw a figure, of data "
          "parallelism, of a dense layer, RMS norm or rotary positions whose columns are sharded, of stacked layers, "
-         "of an MLP without FSDP, of three dimensions; each has a mesh of its own where none is given"},
+         "of an MLP without FSDP, of three dimensions, of the stages of ZeRO; each has a mesh of its own where none is "
+         "given"},
     {"shape", SL_OPTION_TEXT, FIELD(shape), .value = "SIZE,...", .read = "example=all/addition/gather/layout",
      .help = "shape of a, b and c"},
     {"in-spec", SL_OPTION_TEXT, FIELD(in_spec), .value = "SPEC", .read = "example=all/addition/gather/layout",

@@ -120,11 +120,12 @@ const struct sl_option transformer_schedule_table[] = {
      .unless = "mesh|schedule-file", .read = "!choices&!schedule-file",
      .help = "parts of a replica's sequences of a pass; 0: of about 256 tokens, on GPUs 8192, but at least two for "
              "each rank of a pipeline; with --exact up to 8 of a leaf, over all passes"},
-    {"spread-head", SL_OPTION_CHOICE, FIELD(spread_head), .value = "no|vocabulary|rows", .plain = "vocabulary",
+    {"spread-head", SL_OPTION_CHOICE, FIELD(spread_head), .value = "no|vocabulary|rows|batch", .plain = "vocabulary",
      .keep = SL_KEPT_FREE,
      .help =
          "spread the logits over the pipeline: each rank has its part of the token table, in two loops beside those "
-         "of --loops, or all of it and a part of each microbatch's rows, in one; alone it means vocabulary"},
+         "of --loops, or all of it and a part of each microbatch's rows, in one; batch: in another one also the "
+         "lookup, of a part of the microbatches (schedule rotating-inputs); alone it means vocabulary"},
     {"tensor-pieces", SL_OPTION_INTEGER, FIELD(tensor_pieces), .min = 1, .max = 64, .keep = SL_KEPT_FREE,
      .read = "mesh=*tensor=*|plan",
      .help = "over the axis tensor, pieces of a microbatch's rows: some are multiplied while others move"},

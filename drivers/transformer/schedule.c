@@ -49,7 +49,9 @@ static int make_schedule(struct transformer_job *job, struct sl_error *error) {
     SL_TRY(sl_job_schedule(&job->job, kind, loops, sl_job_microbatches(&job->job, usual), layers, error));
     job->model.stage_layers = job->job.stage_layers;
     job->model.stage_halves = job->job.stage_halves;
-    const int group = sl_pipeline_wgrad_group(sl_schedule_first_of_copy(&job->job.schedule, 1), job->job.rows);
+    const int lookers = job->model.spread_head == SL_SPREAD_BATCH ? job->job.ranks : 1;
+    const int own = sl_schedule_first_of_copy(&job->job.schedule, 1) / lookers;
+    const int group = sl_pipeline_wgrad_group(own > 0 ? own : 1, job->job.rows);
     return sl_job_group(&job->job, sl_job_wgrad_group(&job->job, group), error);
 }
 

@@ -239,15 +239,17 @@ static struct sl_module *build_layer(const struct sl_transformer *t, int number,
 /* Ways in which the ranks of a pipeline share the head, by enum sl_spread_head. */
 typedef struct sl_module *make_end(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
 static const struct head {
-    bool embeds; /* whether shares of the table are looked up in their own stages, before the layers */
+    bool embeds;  /* whether each rank looks up its share in a stage of its own, before the layers */
+    bool divides; /* whether the table is divided over the ranks */
     enum sl_tied tied;
     make_end *begin; /* after the last layer; NULL: the loss alone is the head */
     make_end *loss;
     int (*columns)(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels); /* of messages */
 } heads[] = {
-    [SL_SPREAD_NOTHING] = {false, SL_TIED_ENDS, NULL, sl_token_head, NULL},
-    [SL_SPREAD_VOCABULARY] = {true, SL_TIED_SHARDS, sl_spread_begin, sl_spread_loss, sl_spread_columns},
-    [SL_SPREAD_ROWS] = {false, SL_TIED_RANKS, sl_rows_begin, sl_rows_loss, sl_rows_columns},
+    [SL_SPREAD_NOTHING] = {false, false, SL_TIED_ENDS, NULL, sl_token_head, NULL},
+    [SL_SPREAD_VOCABULARY] = {true, true, SL_TIED_SHARDS, sl_spread_begin, sl_spread_loss, sl_spread_columns},
+    [SL_SPREAD_ROWS] = {false, false, SL_TIED_RANKS, sl_rows_begin, sl_rows_loss, sl_rows_columns},
+    [SL_SPREAD_BATCH] = {true, false, SL_TIED_RANKS, sl_rows_begin, sl_rows_loss, sl_rows_columns},
 };
 
 static const struct head *head_of(const struct sl_transformer *t) { return &heads[t->spread_head]; }
@@ -255,16 +257,21 @@ static const struct head *head_of(const struct sl_transformer *t) { return &head
 /* RANK's share of the table, for the modules at the ends of the model. */
 static struct sl_vocabulary vocabulary_of(const struct sl_transformer *t, const struct sl_schedule *schedule,
                                           int rank) {
+    const struct head *head = head_of(t);
+    const bool looks = head->embeds && !head->divides;
     return (struct sl_vocabulary){.size = t->vocabulary,
                                   .dimension = t->dimension,
                                   .own_head = t->untied_head,
-                                  .copied = t->spread_head == SL_SPREAD_ROWS,
+                                  .copied = head->tied == SL_TIED_RANKS,
                                   .halves = t->halves,
                                   .parallel = t->vocabulary_parallel,
                                   .chunk = t->chunk,
                                   .keeps_logits = t->keep_logits,
-                                  .shards = head_of(t)->embeds ? schedule->ranks : 0,
-                                  .shard = head_of(t)->embeds ? rank : 0,
+                                  .shards = head->divides ? schedule->ranks : 0,
+                                  .shard = head->divides ? rank : 0,
+                                  .lookers = looks ? schedule->ranks : 0,
+                                  .looker = looks ? rank : 0,
+                                  .microbatches = schedule->microbatches,
                                   .stages = sl_pipe_axis};
 }
 
@@ -320,8 +327,8 @@ static struct sl_module *build_any(const struct sl_transformer *t, const struct 
     const int stages = sl_schedule_depth(schedule) - ends.first - ends.last;
     if (stage < ends.first) return sl_token_embedding(vocabulary, channels);
     if (stage < ends.first + stages) return build_stage(t, stages, stage - ends.first, vocabulary, channels);
-    return t->spread_head == SL_SPREAD_ROWS ? sl_rows_head(vocabulary, channels, schedule->ranks, rank)
-                                            : sl_spread_head(vocabulary, channels);
+    return vocabulary->copied ? sl_rows_head(vocabulary, channels, schedule->ranks, rank)
+                              : sl_spread_head(vocabulary, channels);
 }
 
 int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *mesh, const struct sl_schedule *schedule,
@@ -334,6 +341,7 @@ int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *m
     if (loops < least)
         return sl_error_set(error, SL_BAD_INPUT, "a spread head needs a schedule of %d loops or more; %s has %d", least,
                             schedule->name, loops);
+    SL_TRY(sl_model_check_ends(schedule, ends.first, ends.last, error));
     SL_TRY(sl_model_open(model, schedule, rank, spread_of(t), ends.first, ends.last, error));
     model->tied = head_of(t)->tied;
     if (head_of(t)->columns) model->handed = head_of(t)->columns(&vocabulary, &channels);

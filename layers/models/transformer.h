@@ -20,11 +20,15 @@ enum sl_spread_head {
     SL_SPREAD_NOTHING,
     SL_SPREAD_VOCABULARY, /* the token table is sharded over pipe: a schedule's first loop looks up, the last is the
                              head */
-    SL_SPREAD_ROWS /* each rank has the whole table, and computes its share of each microbatch's tokens in the last loop
-                    */
+    SL_SPREAD_ROWS, /* each rank has the whole table, and computes its share of each microbatch's tokens in the last
+                       loop */
+    SL_SPREAD_BATCH /* so it does, and in the first loop it looks up its share of the microbatches, which go on to the
+                       first layers */
 };
 /* Loops of a schedule without layers, with a spread head. */
-static inline int sl_spread_loops(int spread) { return spread == SL_SPREAD_VOCABULARY ? 2 : spread == SL_SPREAD_ROWS; }
+static inline int sl_spread_loops(int spread) {
+    return spread == SL_SPREAD_NOTHING ? 0 : spread == SL_SPREAD_ROWS ? 1 : 2;
+}
 
 /* Modules differing between families of models; 0 is this model's own choice. */
 enum sl_attention_kind { SL_ATTENTION_LATENT, SL_ATTENTION_GROUPED };

@@ -167,20 +167,24 @@ struct sl_module *sl_experts(const char *name, const struct sl_experts *shape, c
  * rows (vocabulary-parallel), each coordinate looks up and multiplies with its own rows. */
 struct sl_vocabulary {
     int size, dimension;
-    bool parallel;      /* the table's rows are sharded over the channels' axis */
-    int chunk;          /* classes per chunk of logits in sl_token_head; 0: up to 4096, depending on the size alone */
-    bool keeps_logits;  /* saves logits from forward to W, instead of computing them again; bits are the same */
-    int shards, shard;  /* number of pipeline ranks that share the table's rows, and this rank's index; 0 shards: one
-                           rank has them all */
-    const char *stages; /* axis of these ranks */
-    bool own_head;      /* the head's table is "head" */
-    bool copied;        /* each rank of a pipeline has the whole head's table */
-    bool halves;        /* the storage is bf16: shares of the head send x and rows of the table as bf16 */
+    bool parallel;       /* the table's rows are sharded over the channels' axis */
+    int chunk;           /* classes per chunk of logits in sl_token_head; 0: up to 4096, depending on the size alone */
+    bool keeps_logits;   /* saves logits from forward to W, instead of computing them again; bits are the same */
+    int shards, shard;   /* number of pipeline ranks that share the table's rows, and this rank's index; 0 shards: one
+                            rank has them all */
+    const char *stages;  /* axis of these ranks */
+    int lookers, looker; /* number of ranks with the whole table that share the microbatches for the lookup, each with
+                            consecutive ones, and this rank's index; 0 lookers: one rank looks up all */
+    int microbatches;    /* of a step, if ranks share them */
+    bool own_head;       /* the head's table is "head" */
+    bool copied;         /* each rank of a pipeline has the whole head's table */
+    bool halves;         /* the storage is bf16: shares of the head send x and rows of the table as bf16 */
 };
 /* Returns whether stages can share the table: they have whole chunks, so sums do not depend on the number of stages. */
 bool sl_vocabulary_divides(const struct sl_vocabulary *vocabulary);
 /* y = the table's rows of the tokens in the context's batch. x has one column, which is not read. If stages share the
- * table, each adds its own rows to x, beginning with shard 0. Each coordinate looks up its share of each sequence, then
+ * table, each adds its own rows to x, beginning with shard 0. If ranks share the microbatches, y of others' is x. Each
+ * coordinate looks up its share of each sequence, then
  * an all_to_all exchanges shares of sequences for shares of channels. If sequences do not divide, every coordinate
  * looks up all tokens and uses its channels. Vocabulary-parallel: the sums of all coordinates' lookups are scattered
  * over channels. */

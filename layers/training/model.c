@@ -45,6 +45,19 @@ int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, in
     return SL_OK;
 }
 
+int sl_model_check_ends(const struct sl_schedule *schedule, int begin, int end, struct sl_error *error) {
+    const int stages = sl_schedule_depth(schedule);
+    for (int s = 0; s < stages; s++) {
+        const int rank = s < begin ? s : s - (stages - end), found = sl_schedule_rank_of(schedule, s);
+        if (rank >= 0 && rank != found)
+            return sl_error_set(error, SL_BAD_INPUT,
+                                "schedule %s: a spread head needs stage %d on rank %d, and it is on rank %d: choose a "
+                                "looped or interleaved schedule, or rotating-inputs",
+                                schedule->name, s, rank, found);
+    }
+    return SL_OK;
+}
+
 void sl_model_ends(const struct sl_schedule *schedule, int rank, int ends[2]) {
     int first = 0, last = sl_schedule_stages(schedule) - 1;
     if (schedule->copies > 1) {

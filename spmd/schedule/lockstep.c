@@ -1,4 +1,5 @@
-/* lockstep.c - pipelines whose ranks work in step: sequential, grouped, interleaved, rotating.
+/* lockstep.c - pipelines whose ranks work in step: sequential, grouped, interleaved, rotating,
+ * rotating-inputs.
  *
  * Clock functions return the iteration in which a stage sees a microbatch, forward and backward. Source of the first
  * three and of their names: Graphcore's tutorial on pipelining; of rotating: Jaxformer's pipeline. */

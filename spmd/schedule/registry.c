@@ -159,6 +159,18 @@ static const struct sl_schedule_kind kinds[] = {
         .default_loops = 2,
         .placement = SL_ADJACENT,
     },
+    {
+        .name = "rotating-inputs",
+        .help = "rotating, between a first loop, in which inputs come round the ring, and a last one, in which outputs "
+                "go on: for a batch whose microbatches the ranks share",
+        .source = "Jaxformer's pipeline",
+        .generate = sl_generate_lockstep,
+        .variant.lockstep = {sl_rotating_forward, sl_rotating_backward},
+        .least_loops = 1,
+        .most_loops = SL_ANY_LOOPS,
+        .default_loops = 2,
+        .placement = SL_ADJACENT_BETWEEN,
+    },
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

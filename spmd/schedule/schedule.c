@@ -55,9 +55,12 @@ void sl_schedule_free(struct sl_schedule *schedule) {
 /* Two mirrored ranks hold the same parts of the model in the same order. */
 static int stage_at(const struct sl_schedule *schedule, enum sl_stage_placement placement, int rank, int loop) {
     const int mirrored = schedule->ranks - 1 - rank;
+    const int inner = schedule->loops - 2; /* loops between a first and a last one */
     if (placement == SL_ADJACENT) return rank * schedule->loops + loop;
+    if (placement == SL_ADJACENT_BETWEEN && loop > 0 && loop <= inner) return schedule->ranks + rank * inner + loop - 1;
     if (placement == SL_MIRRORED && rank > mirrored) loop = 1 - loop;
-    return loop * schedule->ranks + (placement != SL_RING && loop % 2 ? mirrored : rank);
+    return loop * schedule->ranks +
+           (placement != SL_RING && placement != SL_ADJACENT_BETWEEN && loop % 2 ? mirrored : rank);
 }
 
 void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_stage_placement placement) {

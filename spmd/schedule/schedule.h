@@ -2,11 +2,11 @@
  *
  * A pipeline has `ranks` ranks, and each rank has `loops` stages, assigned by the placement. On a ring stage = loop *
  * ranks + rank. On a V the second loop goes back: stage = 2 * ranks - 1 - rank. In blocks neighbouring stages are on
- * one rank: stage = rank * loops + loop. Mirrored ranks hold two copies of the model: stages 0 to ranks - 1 are the
- * first copy, which goes up the ranks, the others the second, which comes down. Each copy has half of the microbatches,
- * the first one the lower half. A generator or a file provides the compute actions. One pass, sl_schedule_lower,
- * inserts communication and reduction. The checker, the simulator, the drawings and the executor all read the lowered
- * table.
+ * one rank: stage = rank * loops + loop; between two ring loops the first and the last loop are as on a ring. Mirrored
+ * ranks hold two copies of the model: stages 0 to ranks - 1 are the first copy, which goes up the ranks, the others the
+ * second, which comes down. Each copy has half of the microbatches, the first one the lower half. A generator or a file
+ * provides the compute actions. One pass, sl_schedule_lower, inserts communication and reduction. The checker, the
+ * simulator, the drawings and the executor all read the lowered table.
  *
  * Besides its microbatch and loop, an action has the columns of the looping pipeline:
  *
@@ -156,7 +156,7 @@ int sl_schedule_print_table(const struct sl_schedule *schedule, FILE *file);
 
 /* ---- for generators, and for passes over tables ---- */
 
-enum sl_stage_placement { SL_RING, SL_V, SL_MIRRORED, SL_ADJACENT };
+enum sl_stage_placement { SL_RING, SL_V, SL_MIRRORED, SL_ADJACENT, SL_ADJACENT_BETWEEN };
 
 /* Makes an empty table for RANKS x LOOPS stages. SL_BAD_INPUT names a number out of range; SL_FAILED if there is no
  * memory. Free with sl_schedule_free. */

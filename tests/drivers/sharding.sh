@@ -125,6 +125,7 @@ figure norm 22 'gamma: 16, spec tensor; blocks of 4' '│  0,4  │  1,5  │  2
 figure rotary 20 'spec -,tensor*2; blocks of 8 x 4' '│   0   │   1   │   2   │   3   │   0   │   1   │   2   │   3   │'
 figure stacked 9 'kernels of 8 layers: 8 x 4 x 8, spec pipe,-,-; blocks of 2 x 4 x 8'
 figure mlp 8 'a, by columns: 8 x 16, spec -,tensor' 'b, by rows: 16 x 8, spec tensor,-'
+figure zero 15 'gradients in stages 0 and 1: 8 x 16, spec -,-' 'parameters in stage 3, FSDP: 8 x 16, spec -,data; blocks of 8 x 4'
 figure dimensions 10 'kernels of 4 stages: 4 x 8 x 8, spec pipe,-,tensor'
 call --example mlp --mesh data=2,tensor=4
 holds 'a figure on another mesh' 'a, by columns: 8 x 16, spec -,tensor; blocks of 8 x 4' '│  0,4  │  1,5  │  2,6  │  3,7  │'

@@ -142,6 +142,15 @@ point 'a block of two layers keeps less than two layers'
 same --schedule zbv --vocabulary-parallel --no-overlap
 same --schedule interleaved-1f1b --loops 2 --wgrad-group 1
 same --mesh pipe=4 --schedule dualpipe --microbatches 8 --check-replicas
+# Two copies of the model: sums of whole gradients at the end, whatever is sharded.
+call $train --steps 3 --json --no-fsdp --mesh data=2,pipe=2 --schedule dualpipe --microbatches 4 --gradients copies
+for options in '--zero 0' '--zero 2' '--zero 2 --no-overlap' '--no-overlap'; do
+    # The words of OPTIONS need no quotes.
+    # shellcheck disable=SC2086
+    call $train --steps 3 --json --no-fsdp --mesh data=2,pipe=2 --schedule dualpipe --microbatches 4 --gradients other --check-replicas $options
+    [ $status = 0 ] && cmp -s copies other
+    point "two copies of the model, the same gradients: $options"
+done
 same --schedule looped-bfs --loops 2 --microbatches 4
 # A spread head has the same bits, evaluated and in the gradients, and what it saves goes on without one.
 plain="$train --steps 3 --json --vocab-size 8192 --mesh pipe=2 --microbatches 4 --evaluate-every 2"
@@ -161,6 +170,11 @@ call $plain --schedule looped-bfs --loops 1 --spread-head rows --gradients loope
     call $plain --schedule gpipe --spread-head rows --gradients rows.grads && values loss | cmp -s - losses_rows &&
     cmp -s looped.grads rows.grads
 point 'gpipe has a loop for rows of a spread head'
+call $plain --schedule rotating-inputs --loops 2 --spread-head batch --save batch
+values loss | paste losses_plain - | awk '{ far += ($1 - $2) ^ 2 > (1e-5 * $1) ^ 2 } END { exit NR != 3 || far }'
+point 'ranks that share the batch: the same losses but for rounding'
+refused 'a spread head needs stage 2 on rank 0' $plain --schedule rotating --spread-head rows
+refused '4 microbatches in groups of 4 do not divide over 2 ranks' $plain --schedule rotating-inputs --spread-head batch --wgrad-group 4
 call $plain --steps 4 --resume rows && values loss | paste resumed - |
     awk '{ far += ($1 - $2) ^ 2 > (1e-5 * $1) ^ 2 } END { exit !NR || far }'
 point 'a checkpoint of it goes on without one'

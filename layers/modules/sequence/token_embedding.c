@@ -4,7 +4,7 @@
  * tokens, it looks up all columns of its share of each sequence. By classes, it looks up all columns of the tokens in
  * its rows of the table and writes zeros for the others, so the sum over coordinates is the lookup. Undivided, it looks
  * up its own columns of all tokens. If stages share the table, each adds its own rows to those of the stages before
- * it. */
+ * it. If they share the microbatches, each passes the rows of others' on. */
 #include "layers/modules/sequence/token_table.h"
 #include "spmd/device/device.h"
 
@@ -27,6 +27,26 @@ static bool is_summed(const struct sl_token_table *table) {
 
 /* Returns whether earlier stages have looked up other tokens. */
 static bool adds(const struct sl_module *module) { return sl_token_table_of(module)->vocabulary.shard > 0; }
+
+/* Returns whether an earlier stage has written x. */
+static bool follows(const struct sl_vocabulary *vocabulary) { return vocabulary->shard > 0 || vocabulary->looker > 0; }
+
+/* Returns whether this rank looks up the call's microbatches. */
+static bool is_own(const struct sl_module *module, const struct sl_context *context) {
+    const struct sl_vocabulary *vocabulary = &sl_token_table_of(module)->vocabulary;
+    const int all = vocabulary->microbatches, lookers = vocabulary->lookers;
+    return lookers < 2 || context->microbatch % all / (all / lookers) == vocabulary->looker; /* of several passes */
+}
+
+/* Y of another rank's microbatch, which the first rank has not received yet. */
+static int pass_on(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    const size_t elements = (size_t)context->rows * (size_t)module->out;
+    if (follows(&sl_token_table_of(module)->vocabulary))
+        sl_device.copy(y, x, elements * sizeof *y);
+    else
+        context->kernels->fill(elements, 0.0f, y);
+    return SL_OK;
+}
 
 /* ---- planning ---- */
 
@@ -168,6 +188,7 @@ static int by_classes_back(const struct sl_module *module, struct sl_context *co
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     static int (*const look_up[])(const struct sl_module *, struct sl_context *, float *) = {
         [SL_UNDIVIDED] = undivided, [SL_BY_TOKENS] = by_tokens, [SL_BY_CLASSES] = by_classes};
+    if (!is_own(module, context)) return pass_on(module, context, x, y);
     SL_TRY(look_up[sl_token_table_of(module)->division](module, context, y));
     if (adds(module)) context->kernels->add((size_t)context->rows * (size_t)module->out, x, y);
     return SL_OK;
@@ -178,7 +199,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     const size_t bytes = (size_t)context->rows * (size_t)module->out * sizeof(float);
     (void)x;
-    if (dx && adds(module))
+    if (dx && follows(&sl_token_table_of(module)->vocabulary))
         sl_device.copy(dx, dy, bytes);
     else if (dx)
         context->kernels->fill((size_t)context->rows * (size_t)module->in, 0.0f, dx);
@@ -194,6 +215,11 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     float *gradient = sl_gradient(module, context, 0);
     float *part = summed ? sl_token_part(module, context) : gradient;
     (void)x;
+    if (!is_own(module, context)) {
+        if (!context->accumulate)
+            context->kernels->fill(context->parameters->list[module->parameter[0]].count, 0.0f, gradient);
+        return SL_OK;
+    }
     if (!context->accumulate || part != gradient)
         context->kernels->fill(context->parameters->list[module->parameter[0]].count, 0.0f, part);
     SL_TRY(scatter[table->division](module, context, (size_t)context->rows * (size_t)context->wgrad_group, dy, part));
@@ -213,5 +239,5 @@ static const struct sl_module_type type = {.name = "token_embedding",
 struct sl_module *sl_token_embedding(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels) {
     const int parts = sl_mesh_axis_size(channels->mesh, channels->axis);
     const int own = vocabulary->dimension / parts;
-    return sl_token_module(&type, vocabulary->shard > 0 ? own : 1, own, vocabulary, channels);
+    return sl_token_module(&type, follows(vocabulary) ? own : 1, own, vocabulary, channels);
 }

@@ -85,6 +85,16 @@ static void choose_division(struct sl_token_table *table, const struct sl_plan *
     if (table->slices) table->division = SL_BY_CLASSES;
 }
 
+/* Checks that each rank looks up as many microbatches, in whole groups. */
+static int check_lookers(const struct sl_token_table *table, struct sl_plan *plan) {
+    const struct sl_vocabulary *vocabulary = &table->vocabulary;
+    const int lookers = vocabulary->lookers > 1 ? vocabulary->lookers : 1;
+    if (lookers == 1 || vocabulary->microbatches % (lookers * plan->wgrad_group) == 0) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT,
+                        "%s%s: %d microbatches in groups of %d do not divide over %d ranks that share them", plan->name,
+                        table->module.type->name, vocabulary->microbatches, plan->wgrad_group, lookers);
+}
+
 int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
     const struct sl_vocabulary *vocabulary = &table->vocabulary;
     const char *name = table->module.type->name;
@@ -103,6 +113,7 @@ int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
     SL_TRY(check_leaves(table, plan));
     SL_TRY(check_classes(table, plan));
     SL_TRY(check_shards(table, plan));
+    SL_TRY(check_lookers(table, plan));
     return sl_plan_group(plan, table->axis, &table->group);
 }
 
@@ -116,7 +127,8 @@ void sl_token_plan_labels(const struct sl_token_table *table, struct sl_plan *pl
 /* Returns whether other stages have a parameter of the same name: the same values, or other shards. */
 static bool is_tied(const struct sl_token_table *table, enum sl_table_end end) {
     const struct sl_vocabulary *vocabulary = &table->vocabulary;
-    return !vocabulary->own_head || sl_token_shards(table) > 1 || (end == SL_TABLE_HEAD && vocabulary->copied);
+    const bool copied = end == SL_TABLE_HEAD ? vocabulary->copied : vocabulary->lookers > 1;
+    return !vocabulary->own_head || sl_token_shards(table) > 1 || copied;
 }
 
 int sl_token_plan_table(struct sl_token_table *table, struct sl_plan *plan, enum sl_table_end end, bool summed) {

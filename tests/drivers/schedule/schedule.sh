@@ -4,7 +4,7 @@ drivers=$1
 driver=$drivers/schedule
 . "$(dirname "$0")/../../rigs/points.sh"
 
-known='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev dualpipe sequential grouped interleaved rotating'
+known='gpipe 1f1b pipedream-flush interleaved-1f1b looped-bfs looped-dfs interleaved-zb zbv dualpipev dualpipe sequential grouped interleaved rotating rotating-inputs'
 
 call --help all
 names=$(sed -n '/^Schedules:/,/^$/s/^  \([^ ][^ ]*\).*/\1/p' out)

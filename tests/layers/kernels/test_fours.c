@@ -259,11 +259,12 @@ static void maxima(const struct sl_kernels *k, size_t first, size_t rows, size_t
 static void chunk(const struct sl_kernels *k, size_t first, size_t rows, size_t cols, const struct arrays *a) {
     float *z = a->z + first;
     k->sequence->softmax_chunk(rows, cols, 0, a->x + first * cols, (const int32_t *)(a->second + first), true, z, z + 4,
-                               z + 8, z + 12, z + 16, a->y + first * cols, a->halves + first * cols);
+                               z + 8, z + 12, z + 16, sl_out_of(a->y + first * cols, false, a->halves + first * cols));
 }
 static void dlogits(const struct sl_kernels *k, size_t first, size_t rows, size_t cols, const struct arrays *a) {
     k->sequence->softmax_dlogits(rows, cols, 0, (const int32_t *)(a->second + first), a->z + first, a->first + first,
-                                 0.5f, a->x + first * cols, a->y + first * cols, a->halves + first * cols);
+                                 0.5f, a->x + first * cols,
+                                 sl_out_of(a->y + first * cols, false, a->halves + first * cols));
 }
 
 static const struct {

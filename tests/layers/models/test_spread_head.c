@@ -4,7 +4,8 @@
 
 #include "layers/modules/sequence/token_chunks.h"
 
-static const char *const schedules[] = {"interleaved-1f1b", "looped-bfs", "looped-dfs", "interleaved-zb"};
+static const char *const schedules[] = {"interleaved-1f1b", "looped-bfs", "looped-dfs", "interleaved-zb",
+                                        "rotating-inputs"};
 enum { SCHEDULES = sizeof schedules / sizeof *schedules };
 
 /* Tokens up to 4096 are one chunk; more are 8 chunks, or 16, and each stage needs whole ones. */
@@ -43,6 +44,8 @@ static void expect_spread(struct job job, int spread, const char *mesh, int body
     for (int i = 0; i < SCHEDULES; i++) {
         if (test_is_small && i % 2) continue;
         job.schedule = schedules[i];
+        if (!strcmp(job.schedule, "rotating-inputs") && spread == SL_SPREAD_ROWS)
+            continue; /* it has two loops for ends */
         job.table = (struct sl_schedule){0};
         job.model.recomputation = i % 3;
         job.model.keep_logits = i / 2 % 2;
@@ -159,6 +162,46 @@ static void ranks_that_share_rows_give_the_same_numbers(void **state) {
     }
 }
 
+/* Each rank looks up its share of the microbatches, which travel to the first layers. */
+static void ranks_that_share_the_batch_give_the_same_numbers(void **state) {
+    (void)state;
+    for (int ranks = 2; ranks <= 4; ranks *= 2) {
+        struct job job = rows_job("data=1,pipe=1,tensor=1"), want;
+        job.group = 4 / ranks;
+        job.model.untied_head = ranks == 4;
+        want = job;
+        run_job(&want);
+        expect_spread(job, SL_SPREAD_BATCH, ranks == 2 ? "data=1,pipe=2,tensor=1" : "data=1,pipe=4,tensor=1",
+                      3 - ranks / 2, &want, expect_same_but_sums);
+        free_job(&want);
+    }
+    struct job job = rows_job("data=2,pipe=1,tensor=2"), want;
+    job.model.dropout = 0.1;
+    job.group = 2;
+    want = job;
+    run_job(&want);
+    expect_spread(job, SL_SPREAD_BATCH, "data=2,pipe=2,tensor=2", 2, &want, expect_same_but_sums);
+    free_job(&want);
+}
+
+/* A table of both ends on one rank would have some shares twice, and others not at all. */
+static void ends_are_on_all_ranks(void **state) {
+    (void)state;
+    struct sl_model model = {0};
+    struct sl_schedule schedule;
+    struct sl_error error = {0};
+    struct sl_mesh mesh;
+    struct job job = spread_job("data=1,pipe=2,tensor=1");
+    assert_int_equal(sl_mesh_parse(&mesh, job.mesh, &error), SL_OK);
+    assert_int_equal(sl_schedule_make(&schedule, "rotating", 2, 3, 4, &error), SL_OK);
+    job.model.spread_head = SL_SPREAD_ROWS;
+    assert_int_equal(sl_transformer_build(&job.model, &mesh, &schedule, 0, &model, &error), SL_BAD_INPUT);
+    assert_string_equal(error.message, "schedule rotating: a spread head needs stage 4 on rank 0, and it is on rank "
+                                       "1: choose a looped or interleaved schedule, or rotating-inputs");
+    sl_model_free(&model);
+    sl_schedule_free(&schedule);
+}
+
 /* Eight ranks have a token or two of each sequence; a table in one chunk keeps its logits. */
 static void so_they_do_beside_data_and_tensor(void **state) {
     (void)state;
@@ -243,6 +286,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(rounded_operands_are_rounded_alike),
         cmocka_unit_test(kept_logits_have_the_same_bits),
         cmocka_unit_test(ranks_that_share_rows_give_the_same_numbers),
+        cmocka_unit_test(ranks_that_share_the_batch_give_the_same_numbers),
+        cmocka_unit_test(ends_are_on_all_ranks),
         cmocka_unit_test(so_they_do_beside_data_and_tensor),
         cmocka_unit_test(tables_stay_the_same),
         cmocka_unit_test(what_does_not_divide_is_refused),

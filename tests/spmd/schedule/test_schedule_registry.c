@@ -56,6 +56,7 @@ static void known_schedules_keep_their_loops(void **state) {
         {"grouped", 1, 1, 1},
         {"interleaved", 1, 1, 1},
         {"rotating", 1, SL_ANY_LOOPS, 2},
+        {"rotating-inputs", 1, SL_ANY_LOOPS, 2},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const struct sl_schedule_kind *kind = sl_schedule_find(known[i].name, NULL);
@@ -153,7 +154,8 @@ static void names_are_listed_as_far_as_there_is_room(void **state) {
     sl_schedule_names(all, sizeof all);
     assert_non_null(strstr(all,
                            "gpipe, 1f1b, pipedream-flush, interleaved-1f1b, looped-bfs, looped-dfs, interleaved-zb, "
-                           "zbv, dualpipev, dualpipe, sequential, grouped, interleaved, rotating"));
+                           "zbv, dualpipev, dualpipe, sequential, grouped, interleaved, rotating, "
+                           "rotating-inputs"));
     for (int n = 0; (kind = sl_schedule_kind_at(n)); n++) assert_non_null(strstr(all, kind->name));
     sl_schedule_names(few, sizeof few);
     assert_int_equal(strlen(few), sizeof few - 1);
