@@ -16,7 +16,8 @@ LIST = [
     (r".*", "(a row beyond the end|a constant off by one)", r".*", r"setp\.(lt|gt)\.u64 %p\d+, %rd\d+, -4", "whether four more elements are beyond all numbers"),
     (r"drop_parts", "a constant off by one", r"x = x > 89\.0f \? 89\.0f : x;", r"selp\.f32 .*", "one over more than e^89 is zero"),
     (r"scatter_add", "another comparison", r"SL_IN_BLOCK\(\)", r"setp\.ne\.s64 .*", "a block has one column on GPUs"),
-    (r"add_parts", "another comparison", r"for \(size_t once = 0; once < 1; once\+\+\) \{", r"setp\.ne\.s64 .*", "one row has one block"),
+    (r"add_(parts|balance|losses)|softmax_losses", "another comparison", r"(SL_ROWS\(|for \(size_t once = 0; once < 1; ).*", r"setp\.ne\.s(32|64) .*, 0",
+     "one row has one block"),
     (r".*", "another comparison", r"SL_(LANES|ADDS)\(reduction.*", r"setp\.gt\.u32 %p\d+, %r\d+, 2",
      "a reduction over warps has one more round, in which each lane keeps its own value"),
     (r"attention_forward.*", "another comparison", r"if \(next < end\) bring_keys\(.*", r"setp\.gt\.u32 .*", "a block of no keys is brought"),
@@ -28,6 +29,8 @@ LIST = [
     (r".*", "(another comparison|a row beyond the end)", r"SL_(LANES|ADDS)\(reduction.*", r"setp\.lt\.u32 %p\d+, %r\d+, %r\d+",
      "a lane behind those that are added has another sum, which nothing reads"),
     (r".*", "a load of another width", r"SL_(LANES|ADDS)\(reduction\(\+.*", r"ld\.shared\.f32 %f\d+, \[_shared\d+\]", "a sum begins at zero"),
+    (r".*", "a row beyond the end", r"for \(size_t i = 0; i < n; i \+= SL_FOUR\).*", r"min\.u64 .*", "the next thread has that element, too, and stores the same"),
+    (r"whole_norm_forward.*", "a constant off by one", r"SL_THREADS\(\)", r"setp\.eq\.s64 .*, 0", "another of a row's threads stores the same"),
     (r"whole_norm_.*", "a row beyond the end", r"for \(size_t t = 0; t < TOGETHER \* ALONG; t\+\+\) \{", r"min\.u64 .*, 127",
      "another thread does that, too, and stores the same"),
     (r".*", "another comparison", r"for \(size_t i = 0; i < n; i \+= SL_FOUR\) SL_BY_FOUR.*", r"setp\.ge\.u64 .*", "the first of four elements is never beyond the end"),
@@ -163,10 +166,10 @@ def says_that_warps_are_whole(kernel, predicate):
     return len(threads) == 1 and threads[0].name == "mov" and threads[0].ops[1] == "%ntid.x"
 
 
-def asks_for_one_thread(kernel, instruction, new):
-    """Whether a team has one thread: no team has less."""
+def asks_for_one(kernel, instruction, new):
+    """Whether there is one thread or one block: there are no fewer."""
     return (instruction.name == "setp" and instruction.ops[2] == "1" and (instruction.mods[0], new[0].mods[0]) == ("eq", "le")
-            and made_of(kernel, instruction.ops[1]) == {"%ntid.x"})
+            and made_of(kernel, instruction.ops[1]) in ({"%ntid.x"}, {"%nctaid.x"}))
 
 
 def looks_for_the_last_warp(kernel, instruction, new):
@@ -343,7 +346,7 @@ REASONS = [
     ("no copy is under way", waits_for_nothing),
     ("no number has more than 32 bits", looks_for_long_numbers),
     ("teams have whole warps", looks_for_the_last_warp),
-    ("a team has a thread", asks_for_one_thread),
+    ("there are no fewer than one", asks_for_one),
 ]
 
 LATE_REASONS = [
