@@ -76,7 +76,7 @@ LONG_FILES = {
     "tests/collectives/test_checked.c": ONE_SUBJECT,
     "tests/collectives/test_collectives.c": ONE_SUBJECT,
     "tests/fake_cuda/nccl.c": "all of a library's functions, as one file stands for it",
-    "tests/layers/kernels/test_attention_kernels.c": ONE_SUBJECT,
+    "tests/layers/kernels/attention/test_attention_kernels.c": ONE_SUBJECT,
     "tests/layers/kernels/test_kernels.c": ONE_SUBJECT,
     "tests/layers/kernels/test_sequence_kernels.c": ONE_SUBJECT,
     "tests/layers/kernels/test_settled.c": ONE_SUBJECT,

@@ -1,6 +1,6 @@
 /* test_attention_kernels.c - attention against a naive oracle in double, at every level of this CPU. A second build
  * tests the GPUs' kernels on the CPU (attention_of_gpus.c); the build defines KERNELS. */
-#include "tests/layers/kernels/attention_cases.h"
+#include "tests/layers/kernels/attention/attention_cases.h"
 
 #include "layers/kernels/attention/attention_warps_internal.h"
 

@@ -1,7 +1,7 @@
 /* test_attention_forms.c - attention's results have the same bits from operands of each type at each address, and in
  * each form, as far as kernels have these: in heads of each size with kernels for GPUs. test_attention_kernels.c
  * compares the values with an oracle. */
-#include "tests/layers/kernels/attention_cases.h"
+#include "tests/layers/kernels/attention/attention_cases.h"
 
 /* Elements of an array from element BY on: operands and results need not lie at the beginning of an array. */
 struct operand {

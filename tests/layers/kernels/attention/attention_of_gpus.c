@@ -1,6 +1,6 @@
 /* attention_of_gpus.c - the GPUs' attention, run by the CPU: the same source with a GPU's constants; one thread does
  * the work of a team. The build compiles attention.c and attention_decode.c for this device. */
-#include "tests/layers/kernels/attention_of_gpus.h"
+#include "tests/layers/kernels/attention/attention_of_gpus.h"
 
 static void begin_region(void) {}
 
