@@ -15,9 +15,6 @@ struct sl_traffic {
     uint64_t messages[SL_WAYS], bytes[SL_WAYS], bells;
 };
 
-/* Traffic is counted by operation (spmd/engine.h), and that of channels behind it. */
-enum { SL_CHANNELS_TRAFFIC = 11, SL_TRAFFIC_KINDS };
-
 static inline void sl_traffic_add(struct sl_traffic *traffic, enum sl_way way, uint64_t messages, uint64_t bytes) {
     traffic->messages[way] += messages;
     traffic->bytes[way] += bytes;

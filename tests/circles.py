@@ -6,6 +6,7 @@ circles.py --self-test [CC] - compiles small files with circles, and sees them f
 A file calls another one if its object needs a function that the other's object defines. A circle is a set of files of
 one folder, each of which reaches each other one by calls within the folder."""
 
+import json
 import os
 import re
 import subprocess
@@ -22,13 +23,19 @@ LEFT = {
 
 
 def objects(build, root):
-    """The objects of a build with their sources, as paths from ROOT. CMake keeps objects of sources that are gone."""
+    """The objects of a build with their sources, as paths from ROOT. CMake keeps objects of sources and targets that are
+    gone: these are not in its list of commands."""
+    commands, listed = os.path.join(build, "compile_commands.json"), None
+    if os.path.exists(commands):
+        with open(commands, encoding="utf-8") as file:
+            listed = {os.path.normpath(os.path.join(entry["directory"], entry.get("output") or re.search(r" -o (\S+)", entry["command"])[1])) for entry in json.load(file)}
     for folder, _, names in os.walk(build):
         place = re.fullmatch(r"(.*?)/?CMakeFiles/[^/]+\.dir/?(.*)", os.path.relpath(folder, build))
         for name in names if place else []:
             parts = [".." if part == "__" else part for part in place[2].split("/")]
             source = os.path.normpath(os.path.join(place[1], *parts, name[:-2]))
-            if name.endswith(".c.o") and os.path.exists(os.path.join(root, source)):
+            path = os.path.normpath(os.path.join(os.path.abspath(folder), name))
+            if name.endswith(".c.o") and os.path.exists(os.path.join(root, source)) and (listed is None or path in listed):
                 yield os.path.join(folder, name), source
 
 

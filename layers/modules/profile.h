@@ -27,6 +27,7 @@
 
 #include <string.h>
 
+#include "spmd/engine.h"
 #include "spmd/spmd.h"
 
 SL_BEGIN_C

@@ -1,6 +1,6 @@
 /* test_attention_alone.c - modules with attention that reads and writes bf16 only, as on tensor cores, which a CPU
- * emulates lane by lane (tests/layers/kernels/attention/attention_of_gpus.c): the same bits as with attention that reads and
- * writes floats, for each storage. The build redirects all calls of sl_kernels_select to this file. */
+ * emulates lane by lane (tests/layers/kernels/attention/attention_of_gpus.c): the same bits as with attention that
+ * reads and writes floats, for each storage. The build redirects all calls of sl_kernels_select to this file. */
 #include "tests/rigs/module_rig.h"
 
 #include <math.h>
