@@ -11,6 +11,7 @@
  * On NVIDIA GPUs a team has a block of queries, or in backward every TEAMS-th block of a head's keys; its threads share
  * the tiles. In backward each team has its own part of dq, and the parts are added in the order of the keys. */
 #include "layers/kernels/attention/attention.h"
+#include "layers/kernels/attention/attention_blocks_internal.h"
 #include "layers/kernels/attention/attention_sight_internal.h"
 #include "layers/kernels/attention/attention_warps_internal.h"
 
@@ -288,7 +289,7 @@ static void merge(const struct sl_attention *shape, const float *others, const f
 /* ---- backward: a block of keys ---- */
 
 /* Gradients of one head, each beginning at the head's first element; dk_rope's rows are the head's own. ADDS: adds to
- * other heads' values in dk and dv. STEP: keys from one block that is added up in dq and dq_rope to the next. */
+ * other heads' values in dk and dv. STEP: blocks of keys from one that is added up in dq and dq_rope to the next. */
 struct gradients {
     float *dq, *dq_rope, *dk, *dv, *dk_rope;
     bool adds;
@@ -307,6 +308,8 @@ static bool stores_alone(const struct sl_attention *shape) {
     return ON_WARPS && sl_attention_warps_take(shape) && (shape->queries > SL_ATTENTION_FEW || shape->places);
 }
 
+static bool takes_parts(const struct sl_attention *shape) { return !(ON_WARPS && sl_attention_warps_take(shape)); }
+
 static bool reads_stored(const struct sl_attention *shape) {
     return ON_WARPS ? sl_attention_warps_take(shape) : WIDENS && shape->width <= DEPTH && shape->rope <= DEPTH;
 }
@@ -320,24 +323,29 @@ SL_INLINE struct rows near_rows(struct rows x, size_t first, size_t count, float
     return (struct rows){room, own.cols, own.cols, NULL};
 }
 
-/* Writes the gradients of the KEYS from FROM on by the QUERIES of a head, and adds these keys' part to the queries'
+/* Writes the gradients of block NUMBER of the head's keys by its QUERIES, and adds these keys' part to the queries'
  * gradients. D_O has q's shape; SUMS are the head's. */
-SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, size_t queries, struct rows d_o,
+SL_INLINE void backward_block(const struct head *h, size_t number, size_t queries, struct rows d_o,
                               struct row_sums sums, const struct gradients *to, struct wanted *wanted) {
     struct turned k_turned, v_turned;
     struct meeting meeting;
     float *const p = meeting.p, *const ds = meeting.ds, *const near = meeting.near;
-    const size_t rope = h->k_rope.cols, stride = h->k.stride;
+    const size_t rope = h->k_rope.cols, stride = h->k.stride, position = h->past.position;
+    const struct key_block own_keys = block_of_keys(position, BLOCK, number, position + queries);
+    const size_t from = own_keys.from, keys = own_keys.count, begin = first_query_of(position, BLOCK, number);
     const struct rows k = near_rows(h->k, from, keys, near, NEAR_K), v = near_rows(h->v, from, keys, near, NEAR_V);
     const struct rows k_rope = near_rows(h->k_rope, from, keys, near, NEAR_K_ROPE), none = {v.at, 0, 0, NULL};
     const bool limited = is_limited(&h->past);
     float *dk = to->dk + from * stride, *dv = to->dv + from * stride, *dk_rope = to->dk_rope + from * rope;
-    for (size_t first = from; first < queries && first_key(&h->past, first) < from + keys; first += BLOCK) {
-        const struct sight own = {smaller(BLOCK, queries - first), keys, (int64_t)from - (int64_t)first}, sight = own;
+    if (rope && first_key(&h->past, begin) >= from + keys) clear_rows(keys, rope, dk_rope);
+    for (size_t first = begin; first < queries && first_key(&h->past, first) < from + keys; first += BLOCK) {
+        const struct sight own = {smaller(BLOCK, queries - first), keys, (int64_t)from - (int64_t)(position + first)},
+                           sight = own;
         const struct rows q = near_rows(h->q, first, sight.queries, near, NEAR_Q);
         const struct rows q_rope = near_rows(h->q_rope, first, sight.queries, near, NEAR_Q_ROPE);
         const struct rows dy = from_row(d_o, first);
-        const bool fresh = first == from, adds = from >= first_block(&h->past, first, BLOCK) + to->step;
+        const bool fresh = first == begin;
+        const bool adds = number >= number_of_block(position, BLOCK, first_key(&h->past, first)) + to->step;
         make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p, wanted);
         make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds, wanted);
         score_gradients(&sight, BLOCK, (struct row_sums){sums.logsum + first, sums.delta + first}, h->scale, p, ds);
@@ -350,19 +358,6 @@ SL_INLINE void backward_block(const struct head *h, size_t from, size_t keys, si
     }
 }
 
-/* sums [n] of parts [heads, n] */
-static void sum_heads(size_t heads, size_t n, const float *parts, float *sums) {
-    SL_BLOCKS(is_device_ptr(parts, sums))
-    for (size_t first = 0; first < n; first += SL_BLOCK) {
-        const size_t end = smaller(first + SL_BLOCK, n);
-        for (size_t head = 0; head < heads; head++) {
-            const float *part = parts + head * n;
-            SL_IN_BLOCK()
-            for (size_t i = first; i < end; i++) sums[i] = head ? sums[i] + part[i] : part[i];
-        }
-    }
-}
-
 /* Returns the number of teams per head of keys. */
 static size_t teams_of(const struct sl_attention *shape) {
     if (ON_WARPS && sl_attention_warps_take(shape)) return 1;
@@ -370,30 +365,13 @@ static size_t teams_of(const struct sl_attention *shape) {
     return smaller((shape->queries + BLOCK - 1) / BLOCK, (heads + SL_TEAMS - 1) / heads);
 }
 
-static size_t scratch(const struct sl_attention *shape) {
-    const size_t teams = teams_of(shape), rows = shape->heads * shape->sequences * shape->queries;
-    const size_t parts = teams > 1 ? teams * (shape->width + shape->rope) : 0;
-    return rows * (teams + shape->rope + parts) * sizeof(float);
-}
+/* Keys of each sequence that backward reads. */
+static size_t keys_of_backward(const struct sl_attention *shape) { return shape->position + shape->queries; }
 
-/* dq [rows, cols], of sequences of QUERIES, = sum of the TEAMS' parts, in the order of their first keys; some teams
- * have no part of a block of queries. */
-static void add_teams(size_t teams, size_t rows, size_t queries, size_t cols, size_t window, const int32_t *places,
-                      const float *parts, bool rounds, float *dq, uint16_t *stored) {
-    SL_ROWS(is_device_ptr(places, parts, dq, stored)) /* only on GPUs */
-    for (size_t row = 0; row < rows; row++) {
-        const size_t block = row % queries / BLOCK, sequence = row / queries * queries;
-        const struct past past = {0, window, places ? places + sequence : NULL};
-        const size_t first = first_block(&past, block * BLOCK, BLOCK) / BLOCK;
-        const size_t end = smaller(block + 1, first + teams);
-        SL_THREADS()
-        for (size_t c = row * cols; c < (row + 1) * cols; c++) {
-            float sum = parts[first % teams * (rows * cols) + c];
-            for (size_t key = first + 1; key < end; key++) sum += parts[key % teams * (rows * cols) + c];
-            dq[c] = sum;
-            if (rounds) sl_settle(dq, stored, c);
-        }
-    }
+static size_t scratch(const struct sl_attention *shape) {
+    const size_t teams = teams_of(shape), each = shape->heads * shape->sequences, rows = each * shape->queries;
+    const size_t parts = teams > 1 ? teams * (shape->width + shape->rope) : 0;
+    return (rows * (teams + parts) + each * keys_of_backward(shape) * shape->rope) * sizeof(float);
 }
 
 /* Computes all gradients except dk_rope; SCRATCH gets each head's part of dk_rope. */
@@ -403,12 +381,13 @@ static void backward(const struct sl_attention *shape, const void *q, const void
     const size_t sequences = shape->sequences, queries = shape->queries, heads = shape->heads, width = shape->width;
     const size_t rope = shape->rope, key_stride = shape->key_stride, rows = sequences * queries, window = shape->window;
     const size_t group = shape->group, lead = shape->lead, key_heads = sl_attention_key_heads(shape);
-    const size_t teams = teams_of(shape), step = teams * BLOCK, every = heads * rows;
-    float *deltas = scratch, *parts = deltas + teams * every; /* [teams, heads, rows]; dk_rope [heads, rows, rope] */
+    const size_t position = shape->position, keys = keys_of_backward(shape), key_rows = shape->key_rows;
+    const size_t blocks = number_of_block(position, BLOCK, keys - 1) + 1, teams = teams_of(shape), every = heads * rows;
+    float *deltas = scratch, *parts = deltas + teams * every; /* [teams, heads, rows]; dk_rope [heads, keys, rope] */
     float *d_queries = sl_out_floats(dq), *d_keys = sl_out_floats(dk), *d_values = sl_out_floats(dv);
-    float *own = teams > 1 ? parts + every * rope : d_queries; /* [teams, rows, heads * width]; so with rope */
+    float *own = teams > 1 ? parts + heads * sequences * keys * rope : d_queries; /* [teams, rows, heads * width] */
     float *own_rope = teams > 1 ? own + teams * every * width : dq_rope;
-    const bool half = shape->stored_o == SL_BF16;
+    const bool half = shape->stored_o == SL_BF16, adds = shape->adds;
     const enum sl_dtype stored = WIDENS ? shape->stored : SL_F32;
     const int32_t *places = shape->places;
     const bool rounds_dq = dq.rounds && teams == 1, rounds_dk = dk.rounds, rounds_dv = dv.rounds;
@@ -418,7 +397,8 @@ static void backward(const struct sl_attention *shape, const void *q, const void
     for (size_t number = 0; number < sequences * key_heads * teams; number++) {
         const struct sl_attention all = {.sequences = sequences,
                                          .queries = queries,
-                                         .key_rows = queries,
+                                         .position = position,
+                                         .key_rows = key_rows,
                                          .heads = heads,
                                          .width = width,
                                          .rope = rope,
@@ -429,11 +409,12 @@ static void backward(const struct sl_attention *shape, const void *q, const void
                                          .window = window,
                                          .places = places};
         const size_t unit = number / teams, team = number % teams;
-        const size_t key_head = unit % key_heads, row = unit / key_heads * queries;
-        const size_t of_key = row * key_stride + key_head * width;
+        const size_t begin = first_query_of(position, BLOCK, team);
+        const size_t key_head = unit % key_heads, sequence = unit / key_heads, row = sequence * queries;
+        const size_t of_key = sequence * key_rows * key_stride + key_head * width;
         const struct span span = heads_of(&all, key_head);
         for (size_t head = span.first; head < span.end; head++) {
-            const struct head h = head_of(&all, unit / key_heads * heads + head, stored, q, q_rope, k, v, k_rope);
+            const struct head h = head_of(&all, sequence * heads + head, stored, q, q_rope, k, v, k_rope);
             const size_t part = head * rows + row, of_query = row * (heads * width) + head * width;
             const struct rows dy = {d_o + of_query, heads * width, width, NULL};
             float *q_own = rope ? own_rope + team * every * rope + row * (heads * rope) + head * rope : own;
@@ -441,38 +422,38 @@ static void backward(const struct sl_attention *shape, const void *q, const void
                                          .dq_rope = q_own,
                                          .dk = d_keys + of_key,
                                          .dv = d_values + of_key,
-                                         .dk_rope = rope ? parts + part * rope : d_keys,
-                                         .adds = head > span.first,
-                                         .step = step};
-            const size_t next = unit / key_heads * heads + head + 1, next_row = next / heads * queries;
-            const size_t next_key = next_row * key_stride + sl_attention_key_head(&all, next % heads) * width;
+                                         .dk_rope = rope ? parts + (head * sequences + sequence) * keys * rope : d_keys,
+                                         .adds = adds || head > span.first,
+                                         .step = teams};
+            const size_t next = sequence * heads + head + 1, next_sequence = next / heads, next_head = next % heads;
+            const size_t next_row = next_sequence * key_rows, column = sl_attention_key_head(&all, next_head) * width;
             const float *const of_keys[] = {d_values, d_keys, v, k}, *const of_queries[] = {own, d_o, q, o};
+            const int wanted_queries = stored != SL_F32 ? 2 : half ? 3 : 4;
             struct wanted wanted = {.rows = smaller(queries, SOON)};
             if (ASKS && next < sequences * heads) {
-                want(&wanted, stored == SL_F32 ? 4 : 2, of_keys, next_key, key_stride, width);
-                want(&wanted,
-                     stored != SL_F32 ? 2
-                     : half           ? 3
-                                      : 4,
-                     of_queries, (next_row * heads + next % heads) * width, heads * width, width);
+                want(&wanted, stored == SL_F32 ? 4 : 2, of_keys, next_row * key_stride + column, key_stride, width);
+                want(&wanted, wanted_queries, of_queries, (next_sequence * queries * heads + next_head) * width,
+                     heads * width, width);
             }
             float *delta = deltas + team * every + part;
-            make_deltas(team * BLOCK, queries, width, heads * width, half, o, d_o, of_query, delta);
-            for (size_t from = team * BLOCK; from < queries; from += step)
-                backward_block(&h, from, smaller(BLOCK, queries - from), queries, dy,
-                               (struct row_sums){logsum + part, delta}, &to, ASKS ? &wanted : NULL);
+            make_deltas(begin, queries, width, heads * width, half, o, d_o, of_query, delta);
+            for (size_t block = team; block < blocks; block += teams)
+                backward_block(&h, block, queries, dy, (struct row_sums){logsum + part, delta}, &to,
+                               ASKS ? &wanted : NULL);
             if (rounds_dq) settle_rows(queries, width, heads * width, of_query, true, own, dq_stored);
         }
-        const size_t end = span.first == span.end ? 0 : queries;
-        for (size_t from = team * BLOCK; from < end; from += step) {
-            const size_t keys = smaller(BLOCK, queries - from), at = of_key + from * key_stride;
-            if (rounds_dk) settle_rows(keys, width, key_stride, at, true, d_keys, dk_stored);
-            if (rounds_dv) settle_rows(keys, width, key_stride, at, true, d_values, dv_stored);
+        for (size_t block = team; block < blocks && span.first < span.end; block += teams) {
+            const struct key_block b = block_of_keys(position, BLOCK, block, keys);
+            const size_t at = of_key + b.from * key_stride;
+            if (rounds_dk) settle_rows(b.count, width, key_stride, at, true, d_keys, dk_stored);
+            if (rounds_dv) settle_rows(b.count, width, key_stride, at, true, d_values, dv_stored);
         }
     }
-    if (teams > 1) add_teams(teams, rows, queries, heads * width, window, places, own, dq.rounds, d_queries, dq_stored);
+    if (teams > 1)
+        add_teams(teams, rows, queries, heads * width, BLOCK, position, window, places, own, dq.rounds, d_queries,
+                  dq_stored);
     if (teams > 1 && rope)
-        add_teams(teams, rows, queries, heads * rope, window, places, own_rope, false, dq_rope, NULL);
+        add_teams(teams, rows, queries, heads * rope, BLOCK, position, window, places, own_rope, false, dq_rope, NULL);
 }
 
 static void gradients_of_all(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k,
@@ -485,9 +466,10 @@ static void gradients_of_all(const struct sl_attention *shape, const void *q, co
         sl_attention_warps_backward(shape, q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, dk, dv, parts, deltas);
     else
         backward(shape, q, q_rope, k, v, k_rope, o, logsum, d_o, dq, dq_rope, dk, dv, scratch);
-    const size_t leaves = shape->leaves ? shape->leaves : 1, of_leaf = heads / leaves * rows * rope;
+    const size_t leaves = shape->leaves ? shape->leaves : 1;
+    const size_t elements = shape->sequences * keys_of_backward(shape) * rope, of_leaf = heads / leaves * elements;
     for (size_t leaf = 0; rope && leaf < leaves; leaf++)
-        sum_heads(heads / leaves, rows * rope, parts + leaf * of_leaf, dk_rope + leaf * (rows * rope));
+        sum_heads(heads / leaves, elements, shape->adds, parts + leaf * of_leaf, dk_rope + leaf * elements);
 }
 
 const struct sl_attention_kernels SL_ATTENTION_KERNELS = {.forward = forward,
@@ -495,4 +477,5 @@ const struct sl_attention_kernels SL_ATTENTION_KERNELS = {.forward = forward,
                                                           .scratch = scratch,
                                                           .reads_stored = reads_stored,
                                                           .stores_alone = stores_alone,
+                                                          .takes_parts = takes_parts,
                                                           .backward = gradients_of_all};

@@ -25,7 +25,7 @@ enum { SL_ATTENTION_FEW = 4, SL_ATTENTION_BLOCK = 64 };
 
 struct sl_attention {
     size_t sequences, queries; /* queries of each sequence */
-    size_t position;           /* of each sequence's first query: 0 in training */
+    size_t position;           /* of each sequence's first query: 0 in training, unless its rows are divided */
     size_t key_rows;           /* rows from a sequence's keys to the next: QUERIES in training, or a cache's capacity */
     size_t heads, width, rope; /* rope 0: none */
     size_t group, lead; /* heads per head of k and v (0: 1); heads of other calls before the first head here, which also
@@ -36,9 +36,10 @@ struct sl_attention {
     enum sl_dtype keys; /* of k, v and k_rope: SL_F32, or SL_BF16 in forward */
     enum sl_dtype stored_q; /* of forward's q and q_rope: SL_BF16 only if stores_alone */
     /* [sequences * queries]: number of keys before its own that a query sees: 0, or one more than the query before it;
-     * in memory that the device reads, only for position 0 and key_rows = queries. NULL: all keys. */
+     * in memory that the device reads. NULL: all keys. */
     const int32_t *places;
-    enum sl_dtype stored_o;   /* of backward's o; and */
+    bool adds;              /* backward adds to dk, dv and dk_rope, which are floats, not rounded and without copies */
+    enum sl_dtype stored_o; /* of backward's o; and */
     enum sl_dtype stored_d_o; /* of its d_o: SL_BF16 only if stores_alone */
     enum sl_dtype products;   /* SL_BF16 if operands of products may be rounded to bf16; else SL_F32 */
     enum sl_dtype stored;     /* of backward's q, q_rope, k, v and k_rope: SL_BF16 only if reads_stored */
@@ -65,10 +66,13 @@ struct sl_attention_kernels {
     /* Returns whether forward and backward of SHAPE read all operands as bf16, and can write o, dq, dk and dv as bf16
      * alone: on tensor cores. */
     bool (*stores_alone)(const struct sl_attention *shape);
-    /* Writes the gradients of all inputs, each in its input's layout (dk and dv with key_stride). Only for position 0
-     * and key_rows = queries. dk_rope is the sum over this call's heads in ascending order, or has one sum per leaf; dk
-     * and dv are sums over the heads of each group. Columns of k and v without readers are not written. O is of the
-     * dtype stored_o, D_O of stored_d_o. SCRATCH has scratch(SHAPE) bytes. */
+    /* Returns whether backward takes queries at a position other than 0. Tensor cores' kernels do not. */
+    bool (*takes_parts)(const struct sl_attention *shape);
+    /* Writes the gradients of all inputs, each in its input's layout (dk and dv with key_stride). Either position is 0
+     * and key_rows = queries; or there is one sequence, with the keys [0, position + queries), and `adds` is set, on
+     * kernels that say so (takes_parts). dk_rope is the sum over this call's heads in ascending order, or has one sum
+     * per leaf; dk and dv are sums over the heads of each group. Columns of k and v without readers are not written. O
+     * is of the dtype stored_o, D_O of stored_d_o. SCRATCH has scratch(SHAPE) bytes. */
     void (*backward)(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
                      const void *k_rope, const void *o, const float *logsum, const void *d_o, struct sl_out dq,
                      float *dq_rope, struct sl_out dk, struct sl_out dv, float *dk_rope, void *scratch);

@@ -515,6 +515,41 @@ static void windows_end_what_is_seen(void **state) {
     }
 }
 
+static void check_part(const struct sl_kernels *kernels, struct example *e, const struct oracle *oracle) {
+    const struct sl_attention *s = &e->shape;
+    const size_t seen = s->position + s->queries, keys = seen * s->key_stride, shared = seen * s->rope;
+    memset(e->dkv, 0, keys * sizeof *e->dkv);
+    memset(e->drope, 0, shared * sizeof *e->drope);
+    run_forward(kernels, e);
+    for (int times = 0; times < 2; times++) run_backward(kernels, e);
+    for (size_t i = 0; i < keys; i++) e->dkv[i] /= 2;
+    for (size_t i = 0; i < shared; i++) e->drope[i] /= 2;
+    expect(kernels->name, e, "dq of a part", e->dq, oracle->dq, e->rows * s->heads * s->width, oracle->error);
+    expect(kernels->name, e, "dq_rope", e->dq_rope, oracle->dq_rope, e->rows * s->heads * s->rope, oracle->error);
+    expect(kernels->name, e, "dk, dv of a part", e->dkv, oracle->dkv, keys, oracle->error);
+    expect(kernels->name, e, "dk_rope of a part", e->drope, oracle->drope, shared, oracle->error);
+}
+
+static void a_part_of_the_queries_adds_to_all_keys(void **state) {
+    (void)state;
+    struct numbers numbers = {14};
+    const size_t queries[] = {1, 4, 64, 65, 140}, positions[] = {0, 3, 64, 70, 133, 256};
+    for (size_t n = 0; n < 30; n += step) {
+        struct sl_attention shape = training(1, queries[n % 5], 4, 8 + 12 * (n % 4), n % 3 ? 8 * (n % 2) : 0);
+        shape.position = positions[n % 6], shape.key_rows = shape.position + shape.queries + n % 7;
+        shape.group = n % 3 ? 0 : 2, shape.window = n % 4 == 1 ? 1 + 20 * n : 0, shape.adds = true;
+        struct example e = make(&numbers, shape, 1.0f);
+        if (n % 2) e.shape.places = e.places = make_places(&numbers, &e.shape, 50);
+        for (size_t i = 0; n % 2 && i < shape.queries && (size_t)e.places[i] == i; i++)
+            e.places[i] += (int32_t)shape.position / 2;
+        struct oracle oracle = make_oracle(&e);
+        FOR_EACH_LEVEL(kernels)
+        if (kernels->attention->takes_parts(&e.shape)) check_part(kernels, &e, &oracle);
+        release_oracle(&oracle);
+        release(&e);
+    }
+}
+
 /* A window of all keys excludes none: the bits are the same as without a window. */
 static void a_window_of_all_keys_is_none(void **state) {
     (void)state;
@@ -753,6 +788,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(groups_of_heads_share_keys),
         cmocka_unit_test(documents_do_not_see_each_other),
         cmocka_unit_test(windows_end_what_is_seen),
+        cmocka_unit_test(a_part_of_the_queries_adds_to_all_keys),
         cmocka_unit_test(a_window_of_all_keys_is_none),
         cmocka_unit_test(large_scores_do_not_overflow),
         cmocka_unit_test(one_query_at_a_time_equals_all_at_once),
