@@ -43,9 +43,9 @@ static int open_trainer(struct worker *worker) {
     const struct sl_rig *rig = worker->rig;
     const struct run *run = worker->run;
     const int sequence = run->generates ? 1 : run->sequence;
-    const struct sl_trainer_options options = {.pipeline = {.rules = sl_transformer_rules(&run->model),
+    const struct sl_trainer_options options = {.pipeline = {.rules = sl_transformer_rules(&run->model, self->mesh),
                                                             .axis = sl_pipe_axis,
-                                                            .group_axes = sl_transformer_axes,
+                                                            .group_axes = sl_transformer_axes(self->mesh),
                                                             .schedule = &rig->schedule,
                                                             .gemm = rig->gemm,
                                                             .precision = rig->precision,

@@ -97,9 +97,29 @@ int sl_mesh_find_axis(const struct sl_mesh *mesh, const char *name) {
     return -1;
 }
 
+bool sl_axes_have(const char *axes, const char *axis) {
+    const size_t length = strlen(axis);
+    if (!strcmp(axes, "*")) return true;
+    for (; axes; axes = strchr(axes, ',') ? strchr(axes, ',') + 1 : NULL) {
+        if (!strncmp(axes, axis, length) && (axes[length] == ',' || !axes[length])) return true;
+    }
+    return false;
+}
+
+bool sl_axes_end_with(const struct sl_mesh *mesh, const char *axes, const char *axis) {
+    if (sl_mesh_axis_size(mesh, axis) == 1) return true;
+    for (int a = sl_mesh_find_axis(mesh, axis) + 1; a < mesh->axes; a++) {
+        if (sl_axes_have(axes, mesh->axis[a].name)) return false;
+    }
+    return sl_axes_have(axes, axis);
+}
+
 int sl_mesh_axis_size(const struct sl_mesh *mesh, const char *name) {
-    const int axis = sl_mesh_find_axis(mesh, name);
-    return axis < 0 ? 1 : mesh->axis[axis].size;
+    int size = 1;
+    for (int axis = 0; axis < mesh->axes; axis++) {
+        if (sl_axes_have(name, mesh->axis[axis].name)) size *= mesh->axis[axis].size;
+    }
+    return size;
 }
 
 /* The difference in coordinate number between neighbours along AXIS. */

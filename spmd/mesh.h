@@ -37,7 +37,13 @@ int sl_mesh_check(const struct sl_mesh *mesh, struct sl_error *error);
 /* The position of the axis called NAME, or -1. */
 int sl_mesh_find_axis(const struct sl_mesh *mesh, const char *name);
 
-/* The size of the axis called NAME; 1 if the mesh has no such axis (an absent axis is an unsharded one). */
+/* Whether AXES, comma-separated names, or "*", has AXIS. */
+bool sl_axes_have(const char *axes, const char *axis);
+/* Whether AXIS has size 1, or is in AXES and none of the others comes after it in the mesh. */
+bool sl_axes_end_with(const struct sl_mesh *mesh, const char *axes, const char *axis);
+
+/* The size of the axis called NAME, or the product of the sizes of comma-separated ones; 1 for axes that the mesh has
+ * not (an absent axis is an unsharded one). */
 int sl_mesh_axis_size(const struct sl_mesh *mesh, const char *name);
 
 /* COORDINATE's index along axis number AXIS. */

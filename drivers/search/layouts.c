@@ -181,7 +181,9 @@ static int list_orders(struct listing *l, int devices) {
     for (int order = 0; order < (l->limits->spread ? 2 : 1); order++) {
         l->mesh = (struct sl_mesh){.size = devices};
         for (int a = 0; names[a]; a++) {
+            const char *divided = l->job->type->context_axis;
             const int from = order && a < 2 ? 1 - a : a;
+            if (divided && !strcmp(names[from], divided)) continue; /* its steps are not predicted */
             snprintf(l->mesh.axis[l->mesh.axes++].name, sizeof l->mesh.axis->name, "%s", names[from]);
         }
         SL_TRY(list_meshes(l, 0, devices));

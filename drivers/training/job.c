@@ -26,20 +26,38 @@ static int refuse_axis(const struct sl_job_type *type, const char *name, struct 
     return sl_error_set(error, SL_BAD_INPUT, "mesh axis \"%s\": %s's axes are %s", name, type->model, known);
 }
 
-/* Checks the mesh's axes and adds missing ones: unknown axes were refused, so there is room for them. */
+/* Divides a sample's rows over the context axis. */
+static int divide_samples(struct sl_job *job, struct sl_error *error) {
+    const int blocks = 2 * job->parts;
+    if (job->parts == 1) return SL_OK;
+    if (job->sequence % blocks)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "mesh axis \"%s\": its %d coordinates have 2 blocks of each sequence, and %d tokens "
+                            "(--sequence) do not divide into %d blocks",
+                            job->type->context_axis, job->parts, job->sequence, blocks);
+    job->sequence /= job->parts;
+    return SL_OK;
+}
+
+/* Checks the mesh's axes and adds missing ones but the context axis: unknown axes were refused, so there is room for
+ * them. */
 static int read_axes(struct sl_job *job, struct sl_error *error) {
     struct sl_mesh *mesh = &job->mesh;
     for (int a = 0; a < mesh->axes; a++)
         if (!knows_axis(job->type, mesh->axis[a].name)) return refuse_axis(job->type, mesh->axis[a].name, error);
     for (const char *const *name = job->type->axes; *name; name++) {
-        if (sl_mesh_find_axis(mesh, *name) >= 0) continue;
+        const bool divided = job->type->context_axis && !strcmp(*name, job->type->context_axis);
+        if (divided || sl_mesh_find_axis(mesh, *name) >= 0) continue;
         struct sl_axis *axis = &mesh->axis[mesh->axes++];
         *axis = (struct sl_axis){.size = 1};
         snprintf(axis->name, sizeof axis->name, "%s", *name);
     }
     job->data = sl_mesh_axis_size(mesh, sl_job_axis(job, SL_JOB_DATA));
     job->ranks = sl_mesh_axis_size(mesh, sl_job_axis(job, SL_JOB_PIPE));
-    return SL_OK;
+    job->parts = job->type->context_axis ? sl_mesh_axis_size(mesh, job->type->context_axis) : 1;
+    job->replicas = job->data * job->parts;
+    job->replica_axes = job->parts > 1 ? job->type->replica_axes : sl_job_axis(job, SL_JOB_DATA);
+    return divide_samples(job, error);
 }
 
 static int refuse_leaves(const struct sl_job *job, struct sl_error *error) {
@@ -285,7 +303,7 @@ static int read_stage_layers(struct sl_job *job, int stages, struct sl_error *er
 static int check_copies(const struct sl_job *job, struct sl_error *error) {
     const struct sl_training_options *options = job->options;
     const char *other = options->exact                          ? "--exact"
-                        : options->fsdp && job->data > 1        ? "--fsdp"
+                        : options->fsdp && job->replicas > 1    ? "--fsdp"
                         : options->offload & SL_OFFLOAD_WEIGHTS ? "--offload weights"
                                                                 : NULL;
     if (job->schedule.copies == 1 || !other) return SL_OK;
@@ -318,7 +336,7 @@ int sl_job_group(struct sl_job *job, int group, struct sl_error *error) {
         return sl_error_set(error, SL_BAD_INPUT, "--wgrad-group %d: %d microbatches do not divide into such groups",
                             job->wgrad_group, microbatches);
     SL_TRY(fuse(job, error));
-    job->schedule.sharded = job->options->fsdp && job->options->prefetch && job->data > 1 && !job->forward_only;
+    job->schedule.sharded = job->options->fsdp && job->options->prefetch && job->replicas > 1 && !job->forward_only;
     SL_TRY(sl_schedule_lower(&job->schedule, error));
     return sl_schedule_slots(&job->schedule, SL_PIPELINE_FEWEST_SLOTS, &job->slots, error);
 }
@@ -364,6 +382,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
                      .slots = job->slots,
                      .rows = job->rows,
                      .sequence = job->sequence,
+                     .context_axis = job->parts > 1 ? job->type->context_axis : NULL,
                      .forward_only = job->forward_only,
                      .sizes_only = job->sizes_only,
                      .load = job->load,
@@ -371,7 +390,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
                      .leaves = job->leaves,
                      .offload_activations = of->offload & SL_OFFLOAD_ACTIVATIONS,
                      .wgrad_group = job->wgrad_group},
-        .data_axis = sl_job_axis(job, SL_JOB_DATA),
+        .data_axis = job->replica_axes,
         .optimizer = job->optimizer,
         .clip = (float)of->clip,
         .freeze = of->freeze,

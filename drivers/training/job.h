@@ -46,8 +46,11 @@ struct sl_job_type {
     const char *model;       /* name of the model in messages: "the transformer" */
     const char *const *axes; /* names: axis of samples, axis of the pipeline's ranks, others; NULL ends them */
     const char *leaf_axis;   /* axis of channels with sums of leaves (--exact), too; NULL: none */
-    const char *samples;     /* name of a batch's samples in messages: "sequences" */
-    bool halves;             /* its layers can be halved: a stage may have 1.5 */
+    /* Axis over which a sample's rows are divided, and a list of this axis and that of samples, for its coordinates
+     * with the same parameters; NULL: rows are not divided. */
+    const char *context_axis, *replica_axes;
+    const char *samples; /* name of a batch's samples in messages: "sequences" */
+    bool halves;         /* its layers can be halved: a stage may have 1.5 */
     /* Builds WORKER's part of the model, allocates its buffers (worker->own), and adjusts OPTIONS, filled in from
      * the job, to the model. */
     int (*open)(struct sl_worker *worker, struct sl_trainer_options *options);
@@ -80,7 +83,7 @@ struct sl_job {
     const struct sl_training_options *options; /* valid for longer than the job */
     void *own;                                 /* the driver's */
     uint64_t seed;
-    int sequence;      /* rows of a sample; 0: a sample is one row, and rows are independent */
+    int sequence;      /* rows of a sample on a coordinate; 0: a sample is one row, and rows are independent */
     bool forward_only; /* the job never trains */
     /* Set by the functions below. */
     int cores;      /* cores available to the coordinates; 0: unknown (drivers/speed/cores.h) */
@@ -91,7 +94,10 @@ struct sl_job {
     bool sizes_only;      /* only parameters and bytes are reported (--dry-run, --show-shardings) */
     struct sl_load *load; /* counts the work of the planned coordinate; NULL: not counted */
     struct sl_mesh mesh;
-    int data, ranks; /* sizes of these axes */
+    int data, ranks;          /* sizes of these axes */
+    int parts;                /* coordinates that share a sample's rows; */
+    int replicas;             /* coordinates with the same parameters, data * parts, */
+    const char *replica_axes; /* and their axes */
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision; /* of products' operands */
     struct sl_optimizer_options optimizer;

@@ -12,8 +12,8 @@
  * the optimizer's state hold values once. */
 static double copies_of(const struct sl_job *job, const struct sl_training_options *options) {
     const bool trains = !job->forward_only, once = options->fsdp || (trains && options->zero);
-    const double replicas = once ? 1 : job->data, states = replicas;
-    const double gradients = options->fsdp || options->zero == 2 ? 1 : job->data;
+    const double replicas = once ? 1 : job->replicas, states = replicas;
+    const double gradients = options->fsdp || options->zero == 2 ? 1 : job->replicas;
     const bool stored = options->storage == 1, rounded = job->precision == SL_BF16;
     const bool alone = job->forward_only && stored && (rounded || job->gemm->widens); /* bf16 kernels only */
     double copies = alone ? 0 : replicas;
@@ -27,7 +27,7 @@ double sl_memory_of_parameters(const struct sl_job *job, double parameters) {
 }
 
 double sl_memory_of_values(const struct sl_job *job, double parameters) {
-    return sizeof(float) * parameters * (job->options->fsdp ? 1 : job->data);
+    return sizeof(float) * parameters * (job->options->fsdp ? 1 : job->replicas);
 }
 
 /* ---- by sizes alone ---- */

@@ -57,7 +57,7 @@ static bool shard_states(const struct sl_job *job, int attempt, struct sl_varian
     struct sl_training_options *options = &variant->options;
     options->zero += attempt + 1;
     snprintf(text, SL_ATTEMPT_TEXT, "--zero %d", options->zero);
-    return options->zero <= 2 && job->data > 1 && !job->forward_only;
+    return options->zero <= 2 && job->replicas > 1 && !job->forward_only;
 }
 
 static bool offload_states(const struct sl_job *job, int attempt, struct sl_variant *variant,
@@ -122,7 +122,7 @@ static bool cut_smaller(const struct sl_job *job, int attempt, struct sl_variant
 static bool shard_parameters(const struct sl_job *job, int attempt, struct sl_variant *variant,
                              char text[SL_ATTEMPT_TEXT]) {
     struct sl_training_options *options = &variant->options;
-    if (job->data == 1 || attempt > !options->fsdp || (options->fsdp && !options->prefetch)) return false;
+    if (job->replicas == 1 || attempt > !options->fsdp || (options->fsdp && !options->prefetch)) return false;
     const bool gathers_late = attempt || options->fsdp;
     if (gathers_late && job->forward_only) return false;
     snprintf(text, SL_ATTEMPT_TEXT, "%s%s%s", options->fsdp ? "" : "--fsdp", attempt ? " " : "",

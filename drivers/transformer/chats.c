@@ -97,7 +97,7 @@ void transformer_fetch_chats(struct sl_worker *worker, bool evaluation, int64_t 
     const struct transformer_worker *own = worker->own;
     const struct sl_samples *samples = &job->chats.samples;
     const int64_t local = worker->job->local, all = local * worker->job->data;
-    const int sequence = worker->job->sequence;
+    const int sequence = worker->job->sequence * worker->job->parts;
     int64_t counted = 0;
     if (evaluation) {
         sl_samples_fetch(samples, job->chat_training + mine, local, sequence, own->inputs, own->labels, own->places);

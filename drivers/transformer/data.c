@@ -332,31 +332,38 @@ void transformer_warn_of_source(const struct transformer_job *job) {
 int64_t transformer_scored(const struct transformer_job *job) {
     if (job->choices.count) return job->choices.samples.count;
     if (job->chats.samples.count) return transformer_chats_scored(job);
-    if (job->eval_tokens.files) return sl_tokens_windows(&job->eval_tokens, true, job->job.sequence);
+    if (job->eval_tokens.files) return sl_tokens_windows(&job->eval_tokens, true, job->config->sequence);
     return (int64_t)job->config->evaluate_batches * job->job.options->batch;
 }
 
-int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, struct sl_batch *batch) {
+/* Writes whole sequences to the worker's arrays. */
+static int fetch_whole(struct sl_worker *worker, bool evaluation, int64_t first, struct sl_batch *batch) {
     const struct transformer_job *job = transformer_job_of(worker);
     const struct transformer_worker *own = worker->own;
-    const int64_t mine = first + (int64_t)sl_axis_index(worker->self, sl_data_axis) * worker->job->local;
+    const int local = worker->job->local, sequence = worker->job->sequence * worker->job->parts;
+    const int64_t mine = first + (int64_t)sl_axis_index(worker->self, sl_data_axis) * local;
     const struct sl_tokens *tokens = evaluation && job->eval_tokens.files ? &job->eval_tokens : &job->tokens;
-    *batch = (struct sl_batch){.rows = worker->job->local * worker->job->sequence,
-                               .tokens = own->inputs,
-                               .labels = own->labels,
-                               .places = own->places};
     if (job->chats.samples.count) {
         transformer_fetch_chats(worker, evaluation, first, mine, batch);
         return SL_OK;
     }
     if (job->choices.count) {
-        sl_samples_fetch(&job->choices.samples, mine, worker->job->local, worker->job->sequence, own->inputs,
-                         own->labels, NULL);
+        sl_samples_fetch(&job->choices.samples, mine, local, sequence, own->inputs, own->labels, NULL);
         return SL_OK;
     }
-    SL_TRY(sl_tokens_fetch(tokens, evaluation, worker->job->seed, mine, worker->job->local, worker->job->sequence,
-                           own->inputs, own->labels, &worker->self->error));
-    if (own->places)
-        sl_tokens_places(own->inputs, worker->job->local, worker->job->sequence, job->document, own->places);
+    SL_TRY(sl_tokens_fetch(tokens, evaluation, worker->job->seed, mine, local, sequence, own->inputs, own->labels,
+                           &worker->self->error));
+    if (own->places) sl_tokens_places(own->inputs, local, sequence, job->document, own->places);
+    return SL_OK;
+}
+
+int transformer_fetch(struct sl_worker *worker, bool evaluation, int64_t first, struct sl_batch *batch) {
+    const struct transformer_worker *own = worker->own;
+    *batch = (struct sl_batch){.rows = worker->job->local * worker->job->sequence,
+                               .tokens = own->inputs,
+                               .labels = own->labels,
+                               .places = own->places};
+    SL_TRY(fetch_whole(worker, evaluation, first, batch));
+    transformer_divide(worker);
     return SL_OK;
 }

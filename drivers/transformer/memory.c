@@ -77,7 +77,7 @@ int transformer_check_memory(const struct transformer_job *job, const struct sl_
                                 : job->in_file ? values
                                                : sl_memory_of_parameters(&job->job, parameters)),
         .activations = sizeof(float) * (rotary_floats(job) + computed),
-        .data = generates ? 0 : (2 + transformer_has_documents(job)) * sizeof(int32_t) * tokens,
+        .data = generates ? 0 : (2 + transformer_has_places(job)) * sizeof(int32_t) * tokens,
     };
     if (!job->one_machine || job->job.sizes_only) return SL_OK;
     return sl_memory_check(&job->job, engine, &need, 0, error);
@@ -127,7 +127,7 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
                                .options = &copy->config.training,
                                .own = job,
                                .seed = from->seed,
-                               .sequence = from->sequence,
+                               .sequence = from->sequence * from->parts,
                                .forward_only = from->forward_only,
                                .local = 1,
                                .pass = 1};

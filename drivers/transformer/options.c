@@ -376,6 +376,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     begin(job, command, config);
     SL_TRY(transformer_read_rotary(job, error));
     SL_TRY(transformer_prepare_adapters(job, error));
+    SL_TRY(transformer_check_context(job, mesh, error));
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
     SL_TRY(sl_training_take_notes(&job->training, mesh, error));
     if (config->params) SL_TRY(open_params(job, error));

@@ -8,7 +8,8 @@
  * activations stay in a core's cache, or few enough to fill a GPU. */
 static int most_microbatches(const struct transformer_job *job) {
     const long long sequences = job->job.pass, enough = job->job.ranks > 1 ? 2 * job->job.ranks : 1;
-    const long long tokens = sl_device.shares_memory ? 256 : 8192, parts = sequences * job->config->sequence / tokens;
+    const long long tokens = sl_device.shares_memory ? 256 : 8192,
+                    parts = sequences * (job->config->sequence / job->job.parts) / tokens;
     return (int)(parts > enough ? parts < sequences ? parts : sequences : enough);
 }
 

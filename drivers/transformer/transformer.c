@@ -18,7 +18,7 @@ static int train(struct transformer_job *job, struct sl_engine *engine, struct s
     struct sl_forecast forecast;
     if (config->search.plan)
         return sl_search(&job->job, engine, config->common.command, &config->search, config->common.json, error);
-    SL_TRY(sl_forecast_make(&forecast, &job->training, engine, &config->search, error));
+    if (job->job.parts == 1) SL_TRY(sl_forecast_make(&forecast, &job->training, engine, &config->search, error));
     return sl_training_run(&job->training, engine, error);
 }
 
@@ -106,10 +106,11 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"Model", transformer_model_table, &config}, {"Latents, experts", transformer_own_table, &config},
             {"Dropout, balance", transformer_loss_table, &config}, {"Parameters", transformer_parameter_table, &config},
             {"PEFT", transformer_given_adapter_table, &config}, {"Layout", sl_layout_table, training},
-            {"Schedule", transformer_schedule_table, &config}, {"Pipeline", sl_pipeline_table, training},
-            {"Plan", sl_search_table, &config.search}, {"Adapters", transformer_adapter_table, &config},
-            sl_optimizer_section(&training->optimizer), {"Learning rate", sl_rate_table, training},
-            {"Records", sl_record_table, training}, {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
+            {"Long sequences", transformer_context_table, &config}, {"Schedule", transformer_schedule_table, &config},
+            {"Pipeline", sl_pipeline_table, training}, {"Plan", sl_search_table, &config.search},
+            {"Adapters", transformer_adapter_table, &config}, sl_optimizer_section(&training->optimizer),
+            {"Learning rate", sl_rate_table, training}, {"Records", sl_record_table, training},
+            {"Checkpoints", sl_checkpoint_table, &training->checkpoints},
             {"Evaluation and samples", transformer_sample_table, &config}, {"Speed", transformer_speed_table, &config},
             {"Generation", transformer_generation_table, &config}),
         [TRANSFORMER_EVALUATE] = SL_SECTIONS(

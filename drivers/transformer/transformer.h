@@ -40,6 +40,7 @@ struct transformer_config {
     int learned_positions; /* rows of the table of positions */
     bool untied_head, vocabulary_parallel;
     int context;     /* longest sequence that the model is made for; 0: `sequence` */
+    int context_by;  /* how sequences that are divided attend to each other: 0, by gathered keys */
     int spread_head; /* enum sl_spread_head */
     bool keep_logits;
     int tensor_pieces;
@@ -90,7 +91,7 @@ extern const struct sl_option transformer_model_table[], transformer_own_table[]
     transformer_parameter_table[], transformer_schedule_table[], transformer_data_table[], transformer_sample_table[],
     transformer_speed_table[], transformer_generation_table[], transformer_choice_table[], transformer_chat_table[],
     transformer_ending_table[], transformer_interactive_table[], transformer_export_table[],
-    transformer_adapter_table[], transformer_given_adapter_table[];
+    transformer_adapter_table[], transformer_given_adapter_table[], transformer_context_table[];
 
 struct transformer_config transformer_defaults(enum transformer_command command);
 
@@ -232,8 +233,16 @@ extern const char transformer_default_data[];
 bool transformer_takes_given_tokens(const struct transformer_job *job);
 /* Opens the command's data, and reports the files of a directory. Sets the vocabulary if it is still 0. */
 int transformer_open_data(struct transformer_job *job, struct sl_error *error);
-/* Whether sequences have several documents that do not attend to each other. */
+/* Whether sequences have several documents that do not attend to each other; and whether batches have places: then, or
+ * if sequences are divided. */
 bool transformer_has_documents(const struct transformer_job *job);
+static inline bool transformer_has_places(const struct transformer_job *job) {
+    return transformer_has_documents(job) || job->job.parts > 1;
+}
+/* context.c: checks the options of divided sequences, against MESH and other options; transformer_divide reduces the
+ * worker's whole sequences to this coordinate's rows. */
+int transformer_check_context(const struct transformer_job *job, const struct sl_mesh *mesh, struct sl_error *error);
+void transformer_divide(const struct sl_worker *worker);
 /* Sets scored_bytes. */
 int transformer_count_bytes(struct transformer_job *job, struct sl_error *error);
 /* Prints the scored part of evaluation data: "data text: the last 70 of 700 tokens, 8 batches of 8 sequences". */
@@ -309,8 +318,8 @@ extern sl_attempt *const transformer_gentle_attempts[], *const transformer_harsh
 /* A coordinate's own state while a program runs (sl_worker.own). */
 struct transformer_sampler;
 struct transformer_worker {
-    int32_t *inputs, *labels;            /* [local * sequence] */
-    int32_t *places;                     /* [local * sequence]; NULL: each sequence is one document */
+    int32_t *inputs, *labels;            /* [local * whole sequence] */
+    int32_t *places;                     /* [local * whole sequence]; NULL: each sequence is one document */
     struct transformer_sampler *sampler; /* NULL: nothing is sampled */
     struct sl_crew *crew;                /* for evaluations; NULL: none */
 };

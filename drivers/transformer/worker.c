@@ -4,13 +4,14 @@
 #include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
 
+/* Tokens of whole sequences. */
 static size_t batch_tokens(const struct sl_worker *worker) {
-    return (size_t)worker->job->local * (size_t)worker->job->sequence;
+    return (size_t)worker->job->local * (size_t)worker->job->sequence * (size_t)worker->job->parts;
 }
 
 int transformer_plan_bytes(struct sl_worker *worker, struct sl_budget *budget) {
     const struct transformer_job *job = transformer_job_of(worker);
-    const size_t arrays = 2 + transformer_has_documents(job);
+    const size_t arrays = 2 + transformer_has_places(job);
     sl_budget_add(budget, SL_MEMORY_BATCH, arrays * batch_tokens(worker) * sizeof(int32_t));
     transformer_plan_choices(job, budget);
     const bool samples = job->command == TRANSFORMER_TRAIN && job->config->sample_every;
@@ -28,14 +29,14 @@ static int open_worker(struct sl_worker *worker, struct sl_trainer_options *opti
         own->labels = calloc(tokens, sizeof *own->labels);
         if (!own->inputs || !own->labels) return sl_fail(self, SL_FAILED, "no memory for %zu tokens", tokens);
         sl_budget_add(&self->held, SL_MEMORY_BATCH, tokens * (sizeof *own->inputs + sizeof *own->labels));
-        if (transformer_has_documents(job)) {
+        if (transformer_has_places(job)) {
             own->places = calloc(tokens, sizeof *own->places);
             if (!own->places) return sl_fail(self, SL_FAILED, "no memory for %zu tokens", tokens);
             sl_budget_add(&self->held, SL_MEMORY_BATCH, tokens * sizeof *own->places);
         }
     }
-    options->pipeline.rules = sl_transformer_rules(&job->model);
-    options->pipeline.group_axes = sl_transformer_axes;
+    options->pipeline.rules = sl_transformer_rules(&job->model, self->mesh);
+    options->pipeline.group_axes = sl_transformer_axes(self->mesh);
     options->optimizer.exact = true;
     options->adapters = job->adapters;
     options->source = job->in_file ? &job->blocks : NULL;
@@ -63,11 +64,14 @@ static void close_worker(struct sl_worker *worker) {
     free(own);
 }
 
-static const char *const axes[] = {[SL_JOB_DATA] = sl_data_axis, [SL_JOB_PIPE] = sl_pipe_axis, sl_tensor_axis, NULL};
+static const char *const axes[] = {
+    [SL_JOB_DATA] = sl_data_axis, [SL_JOB_PIPE] = sl_pipe_axis, sl_tensor_axis, sl_context_axis, NULL};
 const struct sl_job_type transformer_job_type = {
     .model = "the transformer",
     .axes = axes,
     .leaf_axis = sl_tensor_axis,
+    .context_axis = sl_context_axis,
+    .replica_axes = sl_replica_axes,
     .samples = "sequences",
     .halves = true,
     .open = open_worker,

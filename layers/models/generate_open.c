@@ -70,9 +70,9 @@ static int open_groups(struct sl_generator *g) {
 static int plan_pass(struct sl_generator *g, struct pass *pass, struct sl_parameters *parameters) {
     struct sl_spmd *self = g->self;
     const struct sl_generation *options = &g->options;
-    const struct sl_pipeline_options pipeline = {.rules = sl_transformer_rules(options->transformer),
+    const struct sl_pipeline_options pipeline = {.rules = sl_transformer_rules(options->transformer, self->mesh),
                                                  .axis = sl_pipe_axis,
-                                                 .group_axes = sl_transformer_axes,
+                                                 .group_axes = sl_transformer_axes(self->mesh),
                                                  .schedule = &g->schedule,
                                                  .gemm = options->gemm,
                                                  .precision = options->precision,

@@ -7,7 +7,15 @@
 #include "layers/modules/transformer_modules.h"
 
 const char sl_data_axis[] = "data", sl_pipe_axis[] = "pipe", sl_tensor_axis[] = "tensor";
-const char *const sl_transformer_axes[] = {sl_tensor_axis, sl_data_axis, NULL};
+const char sl_context_axis[] = "context", sl_replica_axes[] = "data,context";
+
+static bool has_context(const struct sl_mesh *mesh) { return sl_mesh_axis_size(mesh, sl_context_axis) > 1; }
+
+const char *const *sl_transformer_axes(const struct sl_mesh *mesh) {
+    static const char *const axes[2][4] = {{sl_tensor_axis, sl_data_axis, NULL},
+                                           {sl_tensor_axis, sl_replica_axes, sl_context_axis, NULL}};
+    return axes[has_context(mesh)];
+}
 
 enum { EXPANSION = 4 }; /* columns inside an MLP, as a multiple of the model's */
 
@@ -53,23 +61,29 @@ static bool shifts(const struct sl_transformer *t) { return t->norm == SL_NORM_L
 #define NORMS {"*.gamma", "tensor"}, {"*.beta", "tensor"}, {"positions", "-,tensor"}
 #define EXPERTS {"*.router.kernel", "tensor"}, {"*.experts.*.kernel", "data,tensor"}, {"*.experts.*.bias", "data"}
 #define KERNELS {"*.k_rope.kernel", "tensor*2"}, {"*.q_rope.kernel", "tensor*2"}, {"*.kernel", "tensor"}
-#define KERNELS_OVER_DATA                                                                                              \
-    {"*.k_rope.kernel", "tensor*2,data"}, {"*.q_rope.kernel", "tensor*2,data"}, {"*.kernel", "tensor,data"}
+#define KERNELS_OVER(REPLICAS)                                                                                         \
+    {"*.k_rope.kernel", "tensor*2," REPLICAS}, {"*.q_rope.kernel", "tensor*2," REPLICAS}, {                            \
+        "*.kernel", "tensor," REPLICAS                                                                                 \
+    }
 
 #define TABLES(AXIS)                                                                                                   \
     {"embedding", AXIS}, { "head", AXIS }
 
-static const struct sl_rule rules[2][3][12] = {
+static const struct sl_rule rules[3][3][12] = {
     {{NORMS, EXPERTS, KERNELS, {0}},
      {NORMS, EXPERTS, KERNELS, TABLES("tensor"), {0}},
      {NORMS, EXPERTS, KERNELS, TABLES("pipe"), {0}}},
-    {{NORMS, EXPERTS, KERNELS_OVER_DATA, {0}},
-     {NORMS, EXPERTS, KERNELS_OVER_DATA, TABLES("tensor"), {0}},
-     {NORMS, EXPERTS, KERNELS_OVER_DATA, TABLES("pipe"), {0}}},
+    {{NORMS, EXPERTS, KERNELS_OVER("data"), {0}},
+     {NORMS, EXPERTS, KERNELS_OVER("data"), TABLES("tensor"), {0}},
+     {NORMS, EXPERTS, KERNELS_OVER("data"), TABLES("pipe"), {0}}},
+    {{NORMS, EXPERTS, KERNELS_OVER("data+context"), {0}},
+     {NORMS, EXPERTS, KERNELS_OVER("data+context"), TABLES("tensor"), {0}},
+     {NORMS, EXPERTS, KERNELS_OVER("data+context"), TABLES("pipe"), {0}}},
 };
 
-const struct sl_rule *sl_transformer_rules(const struct sl_transformer *t) {
-    return rules[t->fsdp][t->spread_head == SL_SPREAD_VOCABULARY ? 2 : t->vocabulary_parallel];
+const struct sl_rule *sl_transformer_rules(const struct sl_transformer *t, const struct sl_mesh *mesh) {
+    return rules[t->fsdp ? 1 + has_context(mesh) : 0]
+                [t->spread_head == SL_SPREAD_VOCABULARY ? 2 : t->vocabulary_parallel];
 }
 
 /* ---- checks ---- */
@@ -87,6 +101,8 @@ static int check_experts(const struct sl_transformer *t, const struct sl_mesh *m
     if (t->choices < 1 || t->choices > t->experts)
         return sl_error_set(error, SL_BAD_INPUT, "a token goes to %d of the %d experts: choose from 1 to %d",
                             t->choices, t->experts, t->experts);
+    if (has_context(mesh))
+        return sl_error_set(error, SL_BAD_INPUT, "experts take whole sequences: leave out the mesh's axis context");
     SL_TRY(check_split("the number of experts", t->experts, data, sl_data_axis, error));
     return check_split("expert dimension", t->expert_dimension, tensor, sl_tensor_axis, error);
 }

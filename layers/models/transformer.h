@@ -1,4 +1,5 @@
-/* transformer.h - a transformer. Layers are divided over a pipeline, channels over "tensor", and kernels over "data":
+/* transformer.h - a transformer. Layers are divided over a pipeline, channels over "tensor", sequences over "context",
+ * and kernels over "data", or over "data" and "context":
  *
  *     embedding [+ positions], blocks x layers_per_block x { x + attention(norm1(x)); x + mlp(norm2(x)) }, norm,
  *     logits = x embedding^T or x head^T
@@ -95,13 +96,19 @@ int sl_transformer_head_width(const struct sl_transformer *transformer);
 int sl_transformer_inside(const struct sl_transformer *transformer);
 double sl_transformer_epsilon(const struct sl_transformer *transformer);
 
-/* Axes of samples, stages and channels. */
+/* Axes of samples, stages, channels, and blocks of sequences. */
 extern const char sl_data_axis[], sl_pipe_axis[], sl_tensor_axis[]; /* "data", "pipe", "tensor" */
-/* Axes for sl_pipeline_options.group_axes. */
-extern const char *const sl_transformer_axes[];
+extern const char sl_context_axis[];                                /* "context" */
+/* Axes along which coordinates have the same parameters and other rows: "data", or "data,context". */
+extern const char sl_replica_axes[];
+static inline const char *sl_transformer_replicas(const struct sl_mesh *mesh) {
+    return sl_mesh_axis_size(mesh, sl_context_axis) > 1 ? sl_replica_axes : sl_data_axis;
+}
+/* Axes for sl_pipeline_options.group_axes. The list is static. */
+const char *const *sl_transformer_axes(const struct sl_mesh *mesh);
 
 /* Rules for sharding: dims of parameters, and their axes. The list is static. */
-const struct sl_rule *sl_transformer_rules(const struct sl_transformer *transformer);
+const struct sl_rule *sl_transformer_rules(const struct sl_transformer *transformer, const struct sl_mesh *mesh);
 
 /* SL_BAD_INPUT if numbers do not fit each other or MESH; the error names them. */
 int sl_transformer_check(const struct sl_transformer *transformer, const struct sl_mesh *mesh, struct sl_error *error);

@@ -239,7 +239,9 @@ static void leave_out_uneven_data(struct sl_spec *spec, const struct sl_mesh *me
     for (int d = 1; data_axis && d < spec->dims && d < dims; d++) {
         struct sl_spec_dim *dim = &spec->dim[d];
         const size_t shards = (size_t)sl_mesh_axis_size(mesh, data_axis) * (size_t)dim->segments;
-        if (dim->axes == 1 && !strcmp(dim->axis[0], data_axis) && shape[d] % shards) dim->axes = 0;
+        bool all = dim->axes > 0;
+        for (int a = 0; a < dim->axes; a++) all = all && sl_axes_have(data_axis, dim->axis[a]);
+        if (all && shape[d] % shards) dim->axes = 0;
     }
 }
 

@@ -47,6 +47,7 @@
 #include "layers/kernels/gemm.h"
 #include "layers/modules/batch.h"
 #include "layers/modules/caches.h"
+#include "spmd/cut.h"
 #include "layers/modules/parameters/gathers.h"
 #include "layers/modules/groups.h"
 #include "layers/modules/load.h"
@@ -95,7 +96,7 @@ struct sl_dropout_source {
     const struct sl_key *layer_key;
     /* For words by global position: folded with the dropout's number, then hashed with (row, column). */
     struct sl_key step_key;
-    uint32_t first_row; /* global row of the call's first row */
+    uint32_t first_row; /* global row of the call's first row; if sequences are divided, rows of a coordinate count */
     size_t next_keys;   /* keys from a microbatch's layer_key to the next microbatch's in the same call */
 };
 
@@ -137,6 +138,7 @@ struct sl_context {
     int microbatches;     /* microbatches of this call of forward or backward_input; 0 counts as 1 */
     int rows;             /* rows of all these microbatches together; in backward_weight: rows of one microbatch */
     int sequence;         /* rows of a sequence, which lie one after another; 0: rows are independent of each other */
+    struct sl_cut cut;    /* of sequences, of which a coordinate has SEQUENCE rows each */
     int position;         /* position of each sequence's first row */
     const int *positions; /* for sequences of one row at different positions: the position of each; otherwise NULL */
     int first_sequence;   /* number of the step's first sequence in the caches */
@@ -185,7 +187,9 @@ struct sl_plan {
     int rows;                /* rows of a microbatch */
     int run; /* largest number of microbatches of one forward or backward_input call; 0 counts as 1; 1 for modules that
                 do not fuse */
-    int sequence;             /* rows of a sequence; 0: rows are independent of each other */
+    int sequence;      /* rows of a sequence; 0: rows are independent of each other */
+    struct sl_cut cut; /* of sequences over CONTEXT_AXIS, which is NULL if they are not divided */
+    const char *context_axis;
     int wgrad_group;          /* microbatches of one weight-gradient product */
     const char *leaf_axis;    /* axis with LEAVES: sums over it add leaves in tree order (layers/modules/leaves.h) */
     int leaves;               /* with fewer than two, sums add coordinates */

@@ -67,19 +67,34 @@ static int count_axes(const struct sl_plan *plan, int i, int dim, const char **a
     return count;
 }
 
+/* Returns the axis of dim DIM, or the list of the data axis if the dim is sharded over all of this list; NULL if it is
+ * not sharded, "" if it is sharded over other axes together. */
+static const char *axes_of(const struct sl_plan *plan, int i, int dim) {
+    const char *axis = NULL, *data = plan->parameters->data_axis;
+    const struct sl_spec *spec = &parameter_of(plan, i)->spec;
+    const int count = count_axes(plan, i, dim, &axis);
+    int size = 1;
+    if (count == 0) return NULL;
+    for (int a = 0; a < spec->dim[dim].axes; a++)
+        size *= data && sl_axes_have(data, spec->dim[dim].axis[a])
+                    ? sl_mesh_axis_size(plan->mesh, spec->dim[dim].axis[a])
+                    : 0;
+    if (data && size == sl_mesh_axis_size(plan->mesh, data)) return data;
+    return count == 1 ? axis : "";
+}
+
 const char *sl_plan_sharding_axis(const struct sl_plan *plan, int i, int dim) {
-    const char *axis = NULL;
-    return count_axes(plan, i, dim, &axis) == 1 ? axis : NULL;
+    const char *axes = axes_of(plan, i, dim);
+    return axes && *axes ? axes : NULL;
 }
 
 int sl_plan_expect_sharded(const struct sl_plan *plan, int i, int dim, const char *axis, int segments) {
     const struct sl_parameter *parameter = parameter_of(plan, i);
-    const char *over = NULL;
+    const char *over = axes_of(plan, i, dim);
     if (axis && sl_mesh_axis_size(plan->mesh, axis) == 1) axis = NULL;
-    const int count = count_axes(plan, i, dim, &over);
-    if (!axis && count == 0) return SL_OK;
-    if (axis && count == 1 && !strcmp(over, axis) && parameter->spec.dim[dim].segments == segments) return SL_OK;
-    char given[200], wanted[SL_AXIS_NAME + 16] = "-";
+    if (!axis && !over) return SL_OK;
+    if (axis && over && !strcmp(over, axis) && parameter->spec.dim[dim].segments == segments) return SL_OK;
+    char given[200], wanted[2 * SL_AXIS_NAME + 16] = "-";
     if (axis && segments > 1) snprintf(wanted, sizeof wanted, "%s*%d", axis, segments);
     if (axis && segments == 1) snprintf(wanted, sizeof wanted, "%s", axis);
     return sl_error_set(plan->error, SL_BAD_INPUT, "%s is sharded as '%s', but its module needs '%s' for dim %d",

@@ -32,8 +32,8 @@ int sl_plan_members_apart(const struct sl_plan *plan, const char *axis);
 /* Declares how the gradient of the module's parameter I is computed (PARTS), if it trains. */
 void sl_plan_gradient_parts(const struct sl_plan *plan, int i, enum sl_parts parts);
 
-/* Returns the axis that shards dim DIM of the module's parameter I; NULL if there is none, or several. Axes of size 1
- * do not count. */
+/* Returns the axis that shards dim DIM of the module's parameter I, or the data axis if this is a list of axes and they
+ * shard it together; NULL if there is none, or others together. Axes of size 1 do not count. */
 const char *sl_plan_sharding_axis(const struct sl_plan *plan, int i, int dim);
 
 SL_END_C

@@ -56,9 +56,12 @@ struct sl_pipeline_options {
      * every layer, also inside a stage, so that bits do not depend on the stages. The first plan over the parameters
      * sets the type of kernels: bf16 is refused after a plan with floats. */
     enum sl_dtype storage;
-    int slots;          /* slots per channel with which the schedule is proven; 0: as sl_schedule_slots computes */
-    int rows;           /* rows of a microbatch */
-    int sequence;       /* rows of a sequence; 0: rows are independent */
+    int slots;    /* slots per channel with which the schedule is proven; 0: as sl_schedule_slots computes */
+    int rows;     /* rows of a microbatch */
+    int sequence; /* rows of a sequence; 0: rows are independent */
+    /* One of group_axes, over which the rows of each sequence are divided (spmd/cut.h): a coordinate has
+     * SEQUENCE of them, an even number, and batches have places. NULL, or an axis of size 1: they are not divided. */
+    const char *context_axis;
     bool forward_only;  /* the pipeline will never train */
     bool keeps_outputs; /* sl_pipeline_outputs and sl_pipeline_predictions return the rows of all microbatches, as with
                            forward_only; else only rows still needed by W are held, in less memory */
@@ -118,7 +121,7 @@ typedef int sl_reduce_function(struct sl_spmd *self, int loop, void *arg);
 
 struct sl_pipeline_step {
     struct sl_batch batch; /* this coordinate's sl_pipeline_rows rows, in the order of the microbatches */
-    uint32_t first_row;    /* global number of the batch's first row */
+    uint32_t first_row;    /* number of the batch's first row; over context_axis, rows of a coordinate count */
     /* For generation. position: of each sequence's first row. positions: [sequences], if sequences of one row have
      * different ones, else NULL. first_sequence: the first of the step's sequences in the caches. begins: recompute
      * what the caches derive from the parameters; the first call with new parameters sets it. */

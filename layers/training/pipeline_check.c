@@ -45,6 +45,12 @@ static int check_options(struct sl_spmd *self, const struct sl_pipeline_options 
                        "the pipeline's option sequence is %d: it must divide the %d rows of a microbatch, or be 0 if "
                        "rows are independent of each other",
                        options->sequence, options->rows);
+    if (options->context_axis && sl_axis_size(self, options->context_axis) > 1 &&
+        (options->sequence == 0 || options->sequence % 2 || options->caches))
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the pipeline's option context_axis is \"%s\", with sequences of %d rows a coordinate%s: they "
+                       "must be two equal blocks, and there are no caches",
+                       options->context_axis, options->sequence, options->caches ? " and caches" : "");
     if (options->storage != SL_F32 && options->storage != SL_BF16)
         return sl_fail(self, SL_BAD_INPUT, "the pipeline's option storage is %d: it must be SL_F32 or SL_BF16",
                        (int)options->storage);
@@ -210,13 +216,17 @@ static int check_values(const struct sl_pipeline *p, const char *array, const in
     return SL_OK;
 }
 
-/* Checks places: each is 0 or follows that of the row before, so that documents are contiguous. */
+/* Checks places: each is 0 or follows that of the row before, so that documents are contiguous. A block of a divided
+ * sequence may begin inside a document. */
 static int check_places(const struct sl_pipeline *p, const struct sl_batch *batch) {
     const int32_t *places = batch->places;
     const int sequence = p->options.sequence;
+    const struct sl_cut cut = sl_pipeline_cut(p);
     for (int i = 0; i < batch->rows && sequence && is_near(places); i++) {
-        const int next = i % sequence ? places[i - 1] + 1 : 0;
-        if (places[i] && places[i] != next)
+        const bool begins = i % (sequence / sl_cut_blocks(cut)) == 0;
+        const int next = begins ? sl_cut_position(cut, sequence, i % sequence) : places[i - 1] + 1;
+        const bool inside = begins && places[i] > 0 && places[i] <= next;
+        if (places[i] && places[i] != next && !inside)
             return sl_fail(p->self, SL_BAD_INPUT,
                            "the batch's places have %d in row %d, row %d of its sequence: it must be %s%d", places[i],
                            i, i % sequence, next ? "0 or " : "", next);
@@ -236,6 +246,7 @@ int sl_pipeline_check_batch(const struct sl_pipeline *p, const struct sl_batch *
                        batch->rows, (int)batch_rows(p), p->microbatches, p->options.rows);
     if (p->reads_inputs && !batch->inputs) return lacks(p, "inputs", "the first stage");
     if (p->reads & SL_READS_TOKENS && !batch->tokens) return lacks(p, "tokens", "a stage");
+    if (sl_pipeline_cut(p).parts > 1 && !batch->places) return lacks(p, "places", "attention to divided sequences");
     SL_TRY(check_values(p, "tokens", batch->tokens, batch->rows, 0, p->bounds.tokens));
     SL_TRY(check_places(p, batch));
     if (!has_results) return SL_OK;

@@ -111,6 +111,11 @@ static inline size_t batch_rows(const struct sl_pipeline *p) {
     return (size_t)p->microbatches * (size_t)p->options.rows;
 }
 
+/* This coordinate's part of sequences. */
+static inline struct sl_cut sl_pipeline_cut(const struct sl_pipeline *p) {
+    const char *axis = p->options.context_axis;
+    return axis ? (struct sl_cut){sl_axis_size(p->self, axis), sl_axis_index(p->self, axis)} : (struct sl_cut){0};
+}
 static inline int stage_of(const struct sl_pipeline *p, int loop) {
     return sl_schedule_stage(p->options.schedule, p->rank, loop);
 }

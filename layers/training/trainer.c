@@ -59,23 +59,19 @@ static int name_states(struct sl_trainer *t) {
     return SL_OK;
 }
 
-/* Whether LIST, names of axes separated by commas, or "*", has AXIS. */
-static bool has_axis(const char *list, const char *axis) {
-    const size_t length = strlen(axis);
-    if (!strcmp(list, "*")) return true;
-    for (; list; list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL)
-        if (!strncmp(list, axis, length) && (list[length] == ',' || !list[length])) return true;
-    return false;
-}
-
 /* Refuses unused axes: along such an axis, each coordinate would train a model of its own. */
 static int check_axes(struct sl_spmd *self, const struct sl_trainer_options *options) {
     const struct sl_pipeline_options *pipeline = &options->pipeline;
+    if (pipeline->context_axis && !sl_axes_end_with(self->mesh, options->data_axis, pipeline->context_axis))
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the pipeline's context_axis \"%s\" must be the mesh's last of the trainer's data_axis \"%s\"",
+                       pipeline->context_axis, options->data_axis);
     for (int a = 0; a < self->mesh->axes; a++) {
         const struct sl_axis *axis = &self->mesh->axis[a];
-        bool used = axis->size == 1 || !strcmp(axis->name, options->data_axis) || !strcmp(axis->name, pipeline->axis);
+        bool used =
+            axis->size == 1 || sl_axes_have(options->data_axis, axis->name) || !strcmp(axis->name, pipeline->axis);
         for (const char *const *list = pipeline->group_axes; !used && list && *list; list++)
-            used = has_axis(*list, axis->name);
+            used = sl_axes_have(*list, axis->name);
         if (used) continue;
         return sl_fail(self, SL_BAD_INPUT,
                        "nothing uses the mesh's axis \"%s\": the trainer's option data_axis is \"%s\", the pipeline's "
@@ -341,13 +337,19 @@ static float weight_of(const struct sl_trainer *t, const struct sl_batch *batch)
     return 1.0f / (float)(local_rows(t) * (uint32_t)parts(t));
 }
 
+/* Number of the sequences' replica: coordinates along the context axis have rows of the same sequences. */
+static uint32_t replica(const struct sl_trainer *t) {
+    const char *axis = t->options.pipeline.context_axis;
+    return (uint32_t)(data_of(t)->rank / (axis ? sl_axis_size(t->self, axis) : 1));
+}
+
 /* Pass number PASS of this step over the pipeline, with its rows of the batch. */
 static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_batch *batch, int pass) {
     const uint32_t rows = local_rows(t), first = (uint32_t)pass * rows;
     return (struct sl_pipeline_step){
         .batch = sl_batch_rows(batch, (int)first, (int)rows, sl_pipeline_inputs(t->pipeline),
                                sl_pipeline_targets(t->pipeline)),
-        .first_row = (uint32_t)data_of(t)->rank * rows * (uint32_t)passes(t) + first,
+        .first_row = replica(t) * rows * (uint32_t)passes(t) + first,
         .accumulate = pass % parts(t) > 0,
         .pass = pass,
         .unread = true,
@@ -466,7 +468,7 @@ int sl_trainer_step(struct sl_trainer *t, const struct sl_batch *batch, struct s
 }
 
 int sl_trainer_evaluate(struct sl_trainer *t, const struct sl_batch *batch, struct sl_metrics *metrics) {
-    struct sl_pipeline_step step = {.batch = *batch, .first_row = (uint32_t)data_of(t)->rank * local_rows(t)};
+    struct sl_pipeline_step step = {.batch = *batch, .first_row = replica(t) * local_rows(t)};
     bool stop = false;
     SL_TRY(sl_pipeline_evaluate(t->pipeline, &step));
     return sum_metrics(t, &step.metrics, metrics, &stop);
@@ -474,8 +476,7 @@ int sl_trainer_evaluate(struct sl_trainer *t, const struct sl_batch *batch, stru
 
 int sl_trainer_stream(struct sl_trainer *t, const struct sl_batch *batch, struct sl_trace *trace,
                       struct sl_metrics *own) {
-    struct sl_pipeline_step step = {
-        .batch = *batch, .first_row = (uint32_t)data_of(t)->rank * local_rows(t), .trace = trace};
+    struct sl_pipeline_step step = {.batch = *batch, .first_row = replica(t) * local_rows(t), .trace = trace};
     SL_TRY(sl_pipeline_evaluate(t->pipeline, &step));
     sl_add_counts(own, &step.metrics);
     return SL_OK;

@@ -17,8 +17,9 @@ SL_BEGIN_C
 
 struct sl_trainer_options {
     struct sl_pipeline_options pipeline;
-    /* Axis of data parallelism: its coordinates train on different rows. Every axis of the mesh with more than one
-     * coordinate must be this axis, the pipeline's axis, or in its group_axes. */
+    /* Axis of data parallelism: its coordinates train on different rows. Or a list, "data,context", with the pipeline's
+     * context_axis at its end, in the order of the mesh. Every axis of the mesh with more than one
+     * coordinate must be this axis, or in this list, the pipeline's axis, or in its group_axes. */
     const char *data_axis;
     struct sl_optimizer_options optimizer; /* may be left out if the pipeline is forward_only */
     float clip;                            /* limit on the norm of all gradients together; 0: no limit */

@@ -9,9 +9,10 @@
 #include "layers/training/exact/squares.h"
 #include "spmd/device/device.h"
 
-/* Opens the group over AXIS; an axis that the mesh lacks has size 1. */
-static int open_group(struct sl_spmd *self, const char *axis, struct sl_group *group) {
-    if (sl_mesh_find_axis(self->mesh, axis) >= 0) return sl_group_axes(self, axis, group);
+/* Opens the group over AXES; an axis that the mesh lacks has size 1. */
+static int open_group(struct sl_spmd *self, const char *axes, struct sl_group *group) {
+    struct sl_members members;
+    if (sl_mesh_members(self->mesh, self->coordinate, axes, &members) > 0) return sl_group_axes(self, axes, group);
     return sl_group_list(self, 1, &self->coordinate, group);
 }
 

@@ -34,6 +34,7 @@ struct job {
     enum sl_dtype precision, storage;
     const struct sl_store *from;           /* initial values; NULL: made from the seed */
     const int32_t *tokens;                 /* [batch, sequence + 1]; NULL: random ones */
+    int document;                          /* each such token begins a document; 0: sequences are one */
     const char *adapters;                  /* name patterns of adapters, the only parameters that train; NULL: no
                                             * adapters, or all parameters train */
     bool forward_only;                     /* no training */
@@ -55,7 +56,8 @@ struct worker {
     struct sl_model model;
     struct sl_trainer *trainer;
     int local;                                        /* sequences of a replica */
-    int32_t inputs[MOST_TOKENS], labels[MOST_TOKENS]; /* [local, sequence] */
+    int32_t inputs[MOST_TOKENS], labels[MOST_TOKENS]; /* [local, sequence on this coordinate] */
+    int32_t places[MOST_TOKENS]; /* the same; not used unless sequences are divided, or documents */
 };
 
 /* Eight layers, every other one with rotary positions; it can be sharded over eight coordinates along any axis. */
@@ -82,18 +84,30 @@ static inline struct job small_job(const char *mesh) {
 
 /* ---- every coordinate ---- */
 
-/* This replica's part of the tokens. */
+/* Tokens before token T in its document. */
+static inline int place_in(const struct job *job, const int32_t *row, int t) {
+    int place = 0;
+    while (place < t && (!job->document || row[t - place] != job->document)) place++;
+    return place;
+}
+
+/* This replica's part of the tokens, and of each sequence. */
 static inline struct sl_batch batch_of(struct worker *worker) {
     const struct job *job = worker->job;
     const int first = sl_axis_index(worker->self, "data") * worker->local;
-    for (int s = 0; s < worker->local; s++) {
-        const int32_t *row = job->tokens + (first + s) * (job->sequence + 1);
-        for (int t = 0; t < job->sequence; t++) {
-            worker->inputs[s * job->sequence + t] = row[t];
-            worker->labels[s * job->sequence + t] = row[t + 1];
-        }
+    const struct sl_cut cut = {sl_axis_size(worker->self, "context"), sl_axis_index(worker->self, "context")};
+    const int sequence = job->sequence / cut.parts;
+    for (int i = 0; i < worker->local * sequence; i++) {
+        const int32_t *row = job->tokens + (first + i / sequence) * (job->sequence + 1);
+        const int t = sl_cut_position(cut, sequence, i % sequence);
+        worker->inputs[i] = row[t];
+        worker->labels[i] = row[t + 1];
+        worker->places[i] = place_in(job, row, t);
     }
-    return (struct sl_batch){.rows = worker->local * job->sequence, .tokens = worker->inputs, .labels = worker->labels};
+    return (struct sl_batch){.rows = worker->local * sequence,
+                             .tokens = worker->inputs,
+                             .labels = worker->labels,
+                             .places = cut.parts > 1 || job->document ? worker->places : NULL};
 }
 
 /* Steps [FIRST, END). */
@@ -130,21 +144,23 @@ static inline int open_worker(struct worker *worker) {
     struct job *job = worker->job;
     struct sl_spmd *self = worker->self;
     const int microbatches = job->table.microbatches, passes = job->accumulate ? job->accumulate : 1;
+    const int sequence = job->sequence / sl_axis_size(self, "context");
     worker->local = job->batch / sl_axis_size(self, "data");
     const struct sl_trainer_options options = {
-        .pipeline = {.rules = sl_transformer_rules(&job->model),
+        .pipeline = {.rules = sl_transformer_rules(&job->model, self->mesh),
                      .axis = "pipe",
-                     .group_axes = sl_transformer_axes,
+                     .group_axes = sl_transformer_axes(self->mesh),
                      .schedule = &job->table,
                      .gemm = job->gemm ? job->gemm : sl_gemm_find(NULL, &self->error),
                      .precision = job->precision,
                      .storage = job->storage,
-                     .rows = worker->local / microbatches / passes * job->sequence,
-                     .sequence = job->sequence,
+                     .rows = worker->local / microbatches / passes * sequence,
+                     .sequence = sequence,
+                     .context_axis = "context",
                      .forward_only = job->forward_only,
                      .sizes_only = job->sizes_only,
                      .wgrad_group = job->group ? job->group : microbatches},
-        .data_axis = "data",
+        .data_axis = sl_transformer_replicas(self->mesh),
         .adapters = job->adapters,
         .optimizer = job->optimizer,
         .clip = job->clip,
@@ -255,7 +271,7 @@ static inline bool make_table(struct job *job) {
     if (sl_schedule_make(&job->table, job->schedule, ranks, job->loops, microbatches, &error)) return false;
     if (job->model.recomputation) sl_schedule_ascend(&job->table);
     if (job->run > 1) assert_int_equal(sl_schedule_fuse(&job->table, job->run, &fused, &error), SL_OK);
-    job->table.sharded = job->model.fsdp && !job->late && size_along(job->mesh, "data") > 1;
+    job->table.sharded = job->model.fsdp && !job->late && size_along(job->mesh, "data,context") > 1;
     assert_int_equal(sl_schedule_lower(&job->table, &error), SL_OK);
     if (!fused) sl_schedule_free(&job->table);
     return fused;

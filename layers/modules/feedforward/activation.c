@@ -93,6 +93,16 @@ static struct sl_dropout_words words_of(const struct sl_module *module, const st
         .cols = cols};
 }
 
+/* Draws the words of a call's rows: of all, or block by block if sequences are divided. */
+static void draw_rows(const struct sl_context *context, const struct sl_dropout_words *from, uint32_t *words) {
+    const struct sl_cut cut = context->cut;
+    const uint32_t sequence = (uint32_t)context->sequence, cols = from->cols;
+    const uint32_t rows = cut.parts > 1 ? sequence / 2 : from->rows;
+    for (uint32_t row = 0; row < from->rows; row += rows)
+        context->kernels->draws->words_global(from->key, sl_cut_row(cut, sequence, from->first_row + row), rows,
+                                              from->first_col, cols, cols, words + (size_t)row * cols);
+}
+
 static const uint32_t *draw_words(const struct sl_module *module, const struct sl_context *context) {
     const struct sl_dropout_words from = words_of(module, context);
     const struct sl_draws *draws = context->kernels->draws;
@@ -100,7 +110,7 @@ static const uint32_t *draw_words(const struct sl_module *module, const struct s
     if (from.keys)
         draws->words_each(from.parts, from.keys, from.next, from.part, words);
     else
-        draws->words_global(from.key, from.first_row, from.rows, from.first_col, from.cols, from.cols, words);
+        draw_rows(context, &from, words);
     return words;
 }
 

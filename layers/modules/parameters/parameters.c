@@ -86,10 +86,11 @@ static int check_again(const struct sl_parameter *known, const struct sl_paramet
                         parameter->name);
 }
 
-static bool is_sharded_over(const struct sl_spec *spec, const char *axis) {
-    for (int d = 0; axis && d < spec->dims; d++)
+/* Whether one of the axes is in AXES. */
+static bool is_sharded_over(const struct sl_spec *spec, const char *axes) {
+    for (int d = 0; axes && d < spec->dims; d++)
         for (int a = 0; a < spec->dim[d].axes; a++)
-            if (!strcmp(spec->dim[d].axis[a], axis)) return true;
+            if (sl_axes_have(axes, spec->dim[d].axis[a])) return true;
     return false;
 }
 
@@ -395,7 +396,7 @@ bool sl_parameter_is_first(const struct sl_parameters *parameters, const struct 
         const char *axis = mesh->axis[a].name;
         if (sl_mesh_index(mesh, self->coordinate, a) == 0 || is_sharded_over(&parameter->spec, axis)) continue;
         if (parameters->stage_axis && !strcmp(axis, parameters->stage_axis)) continue;
-        if (shared && parameters->data_axis && !strcmp(axis, parameters->data_axis)) continue;
+        if (shared && parameters->data_axis && sl_axes_have(parameters->data_axis, axis)) continue;
         return false;
     }
     return true;

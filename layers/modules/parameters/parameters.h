@@ -120,7 +120,8 @@ struct sl_parameters {
     int *place; /* [2 capacity]: parameters by the hashes of their names, numbered from 1 */
     int loops, ranges;
     struct sl_range *range;
-    /* Set after opening: axis of the data (NULL: it shards nothing), axis of the stages. */
+    /* Set after opening: axis of the data, or a list of axes that replicas lie along (NULL: it shards nothing); axis of
+     * the stages. */
     const char *data_axis, *stage_axis;
     int coordinate;    /* set by sl_pipeline_plan: this coordinate's number in the mesh of the declarations */
     bool sums_by_tree; /* set after opening: gradients are summed over data in the order of psum_tree */

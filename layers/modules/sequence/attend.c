@@ -92,7 +92,7 @@ void sl_attend(const struct sl_context *context, const struct sl_attention *shap
 }
 
 bool sl_attention_alone(const struct sl_plan *plan, const struct sl_attention *shape) {
-    return !plan->caches && sl_kernels_select()->attention->stores_alone(shape);
+    return !plan->caches && !plan->context_axis && sl_kernels_select()->attention->stores_alone(shape);
 }
 
 int sl_plan_attended(struct sl_plan *plan, const struct sl_attention *shape, size_t count, struct sl_kept *kept) {

@@ -1,14 +1,16 @@
 /* cached.c - positions of a call's tokens, and rows of caches. */
 #include "layers/modules/sequence/cached.h"
+#include "layers/modules/sequence/context.h"
 
 int sl_plan_positions(const struct sl_plan *plan, int positions) {
     if (plan->sequence < 1 || plan->rows % plan->sequence)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%ssequence: %d rows a microbatch are no whole number of sequences of %d", plan->name,
                             plan->rows, plan->sequence);
-    if (plan->sequence <= positions) return SL_OK;
+    const int sequence = sl_plan_whole_sequence(plan);
+    if (sequence <= positions) return SL_OK;
     return sl_error_set(plan->error, SL_BAD_INPUT, "%spositions: sequences of %d, but there are only %d positions",
-                        plan->name, plan->sequence, positions);
+                        plan->name, sequence, positions);
 }
 
 /* ---- positions ---- */

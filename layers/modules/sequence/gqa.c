@@ -12,6 +12,7 @@
 #include "layers/modules/kept.h"
 #include "layers/modules/share.h"
 #include "layers/modules/sequence/cached.h"
+#include "layers/modules/sequence/context.h"
 #include "layers/modules/sequence/rope.h"
 #include "layers/modules/shards.h"
 #include "layers/modules/transformer_modules.h"
@@ -49,6 +50,7 @@ struct gqa {
     struct sl_kept kept[TENSORS];
     struct sl_place scratch; /* scratch memory of attention's backward */
     int keys_cache, values_cache;
+    struct sl_context_keys context; /* of divided sequences */
 };
 
 static const struct gqa *own(const struct sl_module *module) { return (const struct gqa *)module; }
@@ -62,8 +64,13 @@ static bool replicates(const struct gqa *gqa) {
     return gqa->group >= 0 && gqa->key_heads == (size_t)gqa->shape.key_heads;
 }
 
+static bool is_divided(const struct gqa *gqa) { return gqa->context.group >= 0; }
+
+/* Returns whether attention's gradients of keys are not final: other columns, or other coordinates' sums, follow. */
+static bool is_partial(const struct gqa *gqa) { return replicates(gqa) || is_divided(gqa); }
+
 /* Returns whether attention writes the final gradient of child I's y: it is neither rotated nor partial. */
-static bool settles(const struct gqa *gqa, int i) { return (i == V || !gqa->rope) && (i == Q || !replicates(gqa)); }
+static bool settles(const struct gqa *gqa, int i) { return (i == V || !gqa->rope) && (i == Q || !is_partial(gqa)); }
 
 static struct sl_attention attention_of(const struct gqa *gqa, int rows, int sequence) {
     return (struct sl_attention){.sequences = (size_t)(rows / sequence),
@@ -192,16 +199,10 @@ static int plan_caches(struct gqa *gqa, struct sl_plan *plan) {
     return sl_plan_cache(plan, gqa->cached_columns, &gqa->values_cache);
 }
 
-/* Pairs of a sequence's tokens in attention: a token attends to itself and to earlier tokens, within its window. */
-static double pairs_of(double sequence, double window) {
-    const double most = window > 0 && window < sequence ? window : sequence;
-    return most * (most + 1) / 2 + (sequence - most) * most;
-}
-
 /* Backward computes five products, forward two. */
 static void count(const struct gqa *gqa, const struct sl_plan *plan) {
     const double rows = plan->rows, width = gqa->shape.width;
-    const double pairs = rows / plan->sequence * pairs_of(plan->sequence, gqa->shape.window) * (double)gqa->heads;
+    const double pairs = sl_plan_pairs(plan, gqa->shape.window) * (double)gqa->heads;
     const double rotated = gqa->rope ? 2 * rows * (double)(gqa->columns + gqa->key_columns) : 0;
     sl_load_attention(plan, SL_LOAD_FORWARD, pairs * 2 * width);
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, rotated);
@@ -222,6 +223,9 @@ static int plan_gqa(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_forward(gqa, plan));
     if (plan->load) count(gqa, plan);
     if (plan->caches) SL_TRY(plan_caches(gqa, plan));
+    const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
+    gqa->context.columns[0] = gqa->context.columns[1] = gqa->key_columns;
+    SL_TRY(sl_plan_context(plan, &attention, &gqa->context));
     return plan->forward_only ? SL_OK : plan_backward(gqa, plan);
 }
 
@@ -290,13 +294,21 @@ static const void *attended(const struct sl_module *module, const struct sl_cont
     return own(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);
 }
 
-static void attend(const struct sl_module *module, struct sl_context *context) {
+static int attend(const struct sl_module *module, struct sl_context *context) {
     const struct gqa *gqa = own(module);
     struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
     shape.keys = shape.stored_q = gqa->reads_stored ? SL_BF16 : SL_F32;
     shape.places = context->batch.places;
+    if (is_divided(gqa))
+        return sl_context_forward(
+            context, &gqa->context, &shape,
+            &(struct sl_context_call){.q = at(module, context, QUERIES),
+                                      .own = {at(module, context, KEYS), at(module, context, VALUES)},
+                                      .to = out(module, context, OUTPUT),
+                                      .logsum = at(module, context, LOGSUM)});
     sl_attend(context, &shape, attended(module, context, QUERIES), NULL, attended(module, context, KEYS),
               attended(module, context, VALUES), NULL, out(module, context, OUTPUT), at(module, context, LOGSUM));
+    return SL_OK;
 }
 
 /* Adds the call's tokens to the caches, which have the columns read by this coordinate's heads. */
@@ -336,7 +348,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     if (context->caches)
         attend_cached(module, context);
     else
-        attend(module, context);
+        SL_TRY(attend(module, context));
     context->summand = summand;
     return sl_kept_forward(module->child[OUT], context, &gqa->kept[OUTPUT], true, y);
 }
@@ -361,7 +373,7 @@ static struct sl_out gradient_of(const struct sl_module *module, const struct sl
 }
 
 /* STORED_D_O is the type of OUTPUT's gradient. */
-static void attention_backward(const struct sl_module *module, struct sl_context *context, enum sl_dtype stored_d_o) {
+static int attention_backward(const struct sl_module *module, struct sl_context *context, enum sl_dtype stored_d_o) {
     const struct gqa *gqa = own(module);
     struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
     shape.stored = sl_attention_stored(context, &shape, &gqa->kept[QUERIES]);
@@ -375,17 +387,29 @@ static void attention_backward(const struct sl_module *module, struct sl_context
         context->kernels->fill(count, 0.0f, sl_out_floats(d_values));
     }
     const struct sl_kept *d_output = &gqa->kept[D_OUTPUT];
-    const bool others = replicates(gqa); /* attention does not write all columns */
+    const float *d_o = sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values);
     shape.stored_o = context->storage;
     shape.stored_d_o = stored_d_o;
     shape.places = context->batch.places;
-    context->kernels->attention->backward(
-        &shape, queries, NULL, keys, values, NULL, result_of(module, context), at(module, context, LOGSUM),
-        sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values), gradient_of(module, context, Q),
-        NULL, d_keys, d_values, NULL, sl_at(context, &gqa->scratch));
+    const struct sl_out d_queries = gradient_of(module, context, Q);
+    if (is_divided(gqa))
+        SL_TRY(
+            sl_context_backward(context, &gqa->context, &shape,
+                                &(struct sl_context_call){.q = queries,
+                                                          .own = {keys, values},
+                                                          .o = result_of(module, context),
+                                                          .logsum = at(module, context, LOGSUM),
+                                                          .d_o = d_o,
+                                                          .dq = d_queries,
+                                                          .d_own = {sl_out_floats(d_keys), sl_out_floats(d_values)}}));
+    else
+        context->kernels->attention->backward(&shape, queries, NULL, keys, values, NULL, result_of(module, context),
+                                              at(module, context, LOGSUM), d_o, d_queries, NULL, d_keys, d_values, NULL,
+                                              sl_at(context, &gqa->scratch));
     rotate(module, context, true, D_KEYS, D_QUERIES);
-    if (others && !gqa->rope) sl_keep(context, &gqa->kept[D_KEYS]);
-    if (others) sl_keep(context, &gqa->kept[D_VALUES]);
+    if (is_partial(gqa) && !gqa->rope) sl_keep(context, &gqa->kept[D_KEYS]);
+    if (is_partial(gqa)) sl_keep(context, &gqa->kept[D_VALUES]);
+    return SL_OK;
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
@@ -395,7 +419,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     enum sl_dtype dtype;
     SL_TRY(sl_backward_input_left(module->child[OUT], context, output_of(module, context), dy,
                                   &own(module)->kept[D_OUTPUT], &dtype));
-    attention_backward(module, context, dtype);
+    SL_TRY(attention_backward(module, context, dtype));
     for (int i = Q; i < OUT; i++) {
         float *to = !dx ? NULL : i == Q ? dx : part;
         SL_TRY(sl_kept_backward_input(module->child[i], context, x, &gqa->kept[D_QUERIES + i], to));

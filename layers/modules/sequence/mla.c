@@ -150,7 +150,7 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
  * addition latents are split and joined, and positions are rotated. */
 static void count(const struct mla *mla, const struct sl_plan *plan) {
     const double width = (double)(mla->columns / mla->heads), rows = plan->rows;
-    const double pairs = rows * (plan->sequence + 1) / 2 * (double)mla->heads;
+    const double pairs = sl_plan_pairs(plan, 0) * (double)mla->heads;
     const double moved = rows * (4.0 * (double)mla->latent + 2.0 * (double)(mla->rope + mla->rotated));
     sl_load_attention(plan, SL_LOAD_FORWARD, pairs * (2 * width + (double)mla->rope));
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, moved);
@@ -171,6 +171,11 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_forward(mla, plan));
     if (plan->load) count(mla, plan);
     if (plan->caches) SL_TRY(sl_mla_plan_caches(mla, plan));
+    const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
+    mla->context.beside = true;
+    mla->context.columns[0] = 2 * mla->columns;
+    mla->context.columns[1] = mla->rope;
+    SL_TRY(sl_plan_context(plan, &attention, &mla->context));
     return plan->forward_only ? SL_OK : plan_backward(mla, plan);
 }
 
@@ -229,7 +234,7 @@ static const void *attended(const struct sl_module *module, const struct sl_cont
     return sl_mla_of(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);
 }
 
-void sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_out o) {
+int sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_out o) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
     shape.places = context->batch.places;
@@ -238,9 +243,17 @@ void sl_mla_attend(const struct sl_module *module, struct sl_context *context, s
     const void *values = (const char *)keys_values + mla->columns * sl_dtype_size(shape.keys);
     const void *keys = mla->rope ? attended(module, context, ROTATED_KEYS) : NULL;
     const void *queries = mla->rope ? attended(module, context, ROTATED_QUERIES) : NULL;
+    if (mla->context.group >= 0)
+        return sl_context_forward(context, &mla->context, &shape,
+                                  &(struct sl_context_call){.q = attended(module, context, QUERIES),
+                                                            .q_rope = queries,
+                                                            .own = {keys_values, keys},
+                                                            .to = o,
+                                                            .logsum = sl_mla_at(module, context, LOGSUM)});
     const struct sl_context alone = {.kernels = context->kernels}; /* sums to be merged have one order */
     sl_attend(context->caches ? &alone : context, &shape, attended(module, context, QUERIES), queries, keys_values,
               values, keys, o, sl_mla_at(module, context, LOGSUM));
+    return SL_OK;
 }
 
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -252,7 +265,7 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
         SL_TRY(sl_mla_attend_caches(module, context));
         sl_mla_keep(module, context, OUTPUT);
     } else {
-        sl_mla_attend(module, context, sl_mla_out(module, context, OUTPUT));
+        SL_TRY(sl_mla_attend(module, context, sl_mla_out(module, context, OUTPUT)));
     }
     context->summand = summand;
     context->result = result;
@@ -296,7 +309,7 @@ static void rotate_leaves(const struct sl_module *module, const struct sl_contex
 }
 
 /* STORED_D_O is the type of OUTPUT's gradient. */
-static void attention_backward(const struct sl_module *module, struct sl_context *context, enum sl_dtype stored_d_o) {
+static int attention_backward(const struct sl_module *module, struct sl_context *context, enum sl_dtype stored_d_o) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
     shape.stored = sl_attention_stored(context, &shape, &mla->kept[QUERIES]);
@@ -315,16 +328,31 @@ static void attention_backward(const struct sl_module *module, struct sl_context
     shape.stored_o = context->storage;
     shape.stored_d_o = stored_d_o;
     shape.places = context->batch.places;
-    context->kernels->attention->backward(&shape, queries, turned, keys_values, values, keys,
-                                          output_of(module, context), sl_mla_at(module, context, LOGSUM),
-                                          sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values),
-                                          sl_mla_out(module, context, D_QUERIES), d_queries, d_keys_values,
-                                          sl_out_from(d_keys_values, mla->columns), d_keys,
-                                          sl_at(context, &mla->scratch));
+    const float *d_o = sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values);
+    const struct sl_out dq = sl_mla_out(module, context, D_QUERIES);
+    if (mla->context.group >= 0) {
+        SL_TRY(sl_context_backward(context, &mla->context, &shape,
+                                   &(struct sl_context_call){.q = queries,
+                                                             .q_rope = turned,
+                                                             .own = {keys_values, keys},
+                                                             .o = output_of(module, context),
+                                                             .logsum = sl_mla_at(module, context, LOGSUM),
+                                                             .d_o = d_o,
+                                                             .dq = dq,
+                                                             .dq_rope = d_queries,
+                                                             .d_own = {sl_out_floats(d_keys_values), d_keys}}));
+        sl_mla_keep(module, context, D_KEYS_VALUES);
+    } else {
+        context->kernels->attention->backward(&shape, queries, turned, keys_values, values, keys,
+                                              output_of(module, context), sl_mla_at(module, context, LOGSUM), d_o, dq,
+                                              d_queries, d_keys_values, sl_out_from(d_keys_values, mla->columns),
+                                              d_keys, sl_at(context, &mla->scratch));
+    }
     if (mla->leaves > 1)
         rotate_leaves(module, context);
     else if (mla->rope)
         rotate(module, context, true, D_ROTATED_KEYS, D_ROTATED_QUERIES);
+    return SL_OK;
 }
 
 static int mla_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -334,7 +362,7 @@ static int mla_backward_input(const struct sl_module *module, struct sl_context 
     enum sl_dtype dtype;
     SL_TRY(sl_backward_input_left(module->child[OUT], context, stored(module, context, OUTPUT), dy,
                                   &mla->kept[D_OUTPUT], &dtype));
-    attention_backward(module, context, dtype);
+    SL_TRY(attention_backward(module, context, dtype));
     SL_TRY(sl_mla_latent_gradient(module, context));
     context->result = result;
     return sl_mla_backward_input(module, context, DOWN, x, dx);

@@ -200,7 +200,7 @@ static int attend_to_chunks(const struct sl_module *module, struct sl_context *c
     const struct mla *mla = sl_mla_of(module);
     const size_t chunk = (size_t)sl_mla_chunk(context->sequence), bytes = mla->columns * sizeof(float);
     float *kernel = sl_at(context, &mla->kernel), *bias = sl_at(context, &mla->bias);
-    sl_mla_attend(module, context, sl_out_f32(sl_mla_at(module, context, OUTPUT)));
+    SL_TRY(sl_mla_attend(module, context, sl_out_f32(sl_mla_at(module, context, OUTPUT))));
     if (context->position == 0) return SL_OK;
     SL_TRY(sl_sharded_dense_columns(module->child[KV_UP], context, kernel));
     sl_device.copy(bias, bias_of(module, context, false), bytes);

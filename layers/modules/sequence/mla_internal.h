@@ -5,6 +5,7 @@
 
 #include "layers/modules/kept.h"
 #include "layers/modules/sequence/cached.h"
+#include "layers/modules/sequence/context.h"
 #include "layers/modules/transformer_modules.h"
 
 enum { DOWN, KV_UP, Q_UP, OUT, K_ROPE, Q_ROPE, CHILDREN }; /* the last two exist only with rope */
@@ -53,6 +54,7 @@ struct mla {
     struct sl_gemm expansion;                             /* product expanding a chunk of cached latents */
     struct sl_place widened, latents, rotated_keys, bias; /* the chunk's operands */
     struct sl_place others, others_logsum;                /* attention's results for the chunk */
+    struct sl_context_keys context;                       /* of divided sequences */
 };
 
 static inline const struct mla *sl_mla_of(const struct sl_module *module) { return (const struct mla *)module; }
@@ -89,7 +91,7 @@ int sl_mla_latent_gradient(const struct sl_module *module, struct sl_context *co
 
 struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequence);
 /* Writes O, which is OUTPUT in a form, and LOGSUM, from the call's own keys and values. */
-void sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_out o);
+int sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_out o);
 
 /* Plans the caches, in the form requested by plan->caches. */
 int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan);

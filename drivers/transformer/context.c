@@ -1,0 +1,71 @@
+/* context.c - long sequences, whose rows are divided over the mesh's axis "context". */
+#include <string.h>
+
+#include "drivers/transformer/transformer.h"
+#include "spmd/device/device.h"
+
+const struct sl_option transformer_context_table[] = {
+    {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by), .value = "gather",
+     .keep = SL_KEPT_FREE,
+     .help = "where the mesh has an axis context, whose coordinates have two blocks of each sequence: how a block's "
+             "tokens see those of other coordinates. gather: each coordinate gathers all keys and values of a layer"},
+    {0},
+};
+
+/* Options and commands that have not been tried with divided sequences. */
+static const char *refused(const struct transformer_job *job) {
+    const struct transformer_config *config = job->config;
+    const struct sl_training_options *training = &config->training;
+    const char *const command[] = {[TRANSFORMER_EVALUATE] = "transformer evaluate",
+                                   [TRANSFORMER_GENERATE] = "transformer generate",
+                                   [TRANSFORMER_EXPORT] = "transformer export"};
+    if (job->command != TRANSFORMER_TRAIN) return command[job->command];
+    return config->experts          ? "--experts"
+           : training->exact        ? "--exact"
+           : training->journal      ? "--journal"
+           : training->offload      ? "--offload"
+           : config->sample_every   ? "--sample-every"
+           : config->search.plan    ? "--plan"
+           : config->search.machine ? "--machine"
+                                    : NULL;
+}
+
+int transformer_check_context(const struct transformer_job *job, const struct sl_mesh *mesh, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    const bool divides = sl_mesh_axis_size(mesh, sl_context_axis) > 1;
+    if (!divides && sl_option_given(config->common.command, "context-by"))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--context-by: the mesh has no axis context with more than one coordinate");
+    if (divides && refused(job))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "mesh axis \"context\": %s does not take sequences that are divided over it: leave the "
+                            "axis out",
+                            refused(job));
+    if (divides && sl_mesh_find_axis(mesh, sl_data_axis) > sl_mesh_find_axis(mesh, sl_context_axis))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "mesh axis \"context\": it comes after \"data\", as in --mesh data=2,context=2");
+    if (divides && !sl_device.shares_memory)
+        return sl_error_set(error, SL_BAD_INPUT, "mesh axis \"context\": device %s does not take divided sequences",
+                            sl_device.name);
+    return SL_OK;
+}
+
+/* Moves this coordinate's blocks of COUNT sequences to the beginning of X, which has whole sequences; NULL is left
+ * out. */
+static void divide(struct sl_cut cut, int64_t count, int sequence, int32_t *x) {
+    const int blocks = sl_cut_blocks(cut), rows = sequence / blocks;
+    const int64_t whole = (int64_t)sequence * cut.parts;
+    for (int64_t i = 0; x && i < count * blocks; i++)
+        memmove(x + i * rows, x + i / blocks * whole + (int64_t)sl_cut_block(cut, (int)(i % blocks)) * rows,
+                (size_t)rows * sizeof *x);
+}
+
+void transformer_divide(const struct sl_worker *worker) {
+    const struct sl_job *job = worker->job;
+    const struct transformer_worker *own = worker->own;
+    const struct sl_cut cut = {job->parts, sl_axis_index(worker->self, sl_context_axis)};
+    if (job->parts == 1) return;
+    divide(cut, job->local, job->sequence, own->inputs);
+    divide(cut, job->local, job->sequence, own->labels);
+    divide(cut, job->local, job->sequence, own->places);
+}

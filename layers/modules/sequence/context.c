@@ -1,0 +1,177 @@
+/* context.c - gathers keys over an axis, and sums their gradients for their owners. */
+#include "layers/modules/sequence/context.h"
+
+#include "spmd/device/device.h"
+
+/* ---- planning ---- */
+
+double sl_plan_pairs(const struct sl_plan *plan, int window) {
+    const double sequence = sl_plan_whole_sequence(plan);
+    const double most = window > 0 && window < sequence ? window : sequence;
+    return plan->rows / sequence * (most * (most + 1) / 2 + (sequence - most) * most);
+}
+
+static int refuse_device(const struct sl_plan *plan) {
+    return sl_error_set(
+        plan->error, SL_BAD_INPUT,
+        "%s%s: sequences are divided over \"%s\" only where the host computes, and not on device %s yet", plan->name,
+        plan->module->type->name, plan->context_axis, sl_device.name);
+}
+
+/* Plans the largest call of backward: the last block. */
+static void plan_scratch(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys) {
+    struct sl_attention last = *shape;
+    last.sequences = 1;
+    last.queries = shape->queries / 2;
+    last.position = shape->queries * (size_t)plan->cut.parts - last.queries;
+    sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&last), &keys->scratch);
+}
+
+/* Backward gathers again, and scatters the gradients. */
+static void count(const struct sl_plan *plan, size_t columns) {
+    const double bytes = (double)plan->rows * plan->cut.parts * (double)columns * sizeof(float);
+    sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, plan->context_axis, bytes, 1);
+    if (plan->forward_only) return;
+    sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, plan->context_axis, bytes, 1);
+    sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM_SCATTER, plan->context_axis, bytes, 1);
+}
+
+int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys) {
+    const size_t rows = sl_plan_rows(plan) * (size_t)sl_cut_parts(plan->cut);
+    size_t most = 0;
+    keys->group = -1;
+    if (!plan->context_axis) return SL_OK;
+    if (!sl_device.shares_memory || sl_kernels_select()->draws_dropout) return refuse_device(plan);
+    SL_TRY(sl_plan_group(plan, plan->context_axis, &keys->group));
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) {
+        const size_t bytes = rows * keys->columns[i] * sizeof(float);
+        if (!bytes) continue;
+        most = bytes > most ? bytes : most;
+        sl_plan_workspace(plan, bytes, &keys->whole[i]);
+        if (!plan->forward_only) sl_plan_workspace(plan, bytes, &keys->gradient[i]);
+        count(plan, keys->columns[i]);
+    }
+    sl_plan_workspace(plan, most, &keys->moved);
+    if (!plan->forward_only) plan_scratch(plan, shape, keys);
+    return SL_OK;
+}
+
+/* ---- moves ---- */
+
+/* Copies each block of rows of BYTES from coordinates' order at MOVED to the order of positions at WHOLE, or BACK. */
+static void order_blocks(const struct sl_context *context, size_t bytes, bool back, char *moved, char *whole) {
+    const int parts = context->cut.parts, sequences = context->rows / context->sequence;
+    const size_t block = (size_t)context->sequence / 2 * bytes;
+    for (int part = 0; part < parts; part++) {
+        for (int i = 0; i < 2 * sequences; i++, moved += block) {
+            const int number = sl_cut_block((struct sl_cut){parts, part}, i % 2);
+            char *const place = whole + (size_t)(i / 2 * 2 * parts + number) * block;
+            sl_device.copy(back ? moved : place, back ? place : moved, block);
+        }
+    }
+}
+
+/* Writes array I of all coordinates, of DTYPE, to its place. */
+static int gather(struct sl_context *context, const struct sl_context_keys *keys, int i, enum sl_dtype dtype,
+                  const void *own) {
+    const struct sl_group *peers = sl_group_of(context, keys->group);
+    void *const moved = sl_at(context, &keys->moved);
+    if (!keys->columns[i]) return SL_OK;
+    SL_TRY(sl_communicate(context,
+                          sl_describe_all_gather(peers, dtype, own, moved, (size_t)context->rows * keys->columns[i])));
+    order_blocks(context, keys->columns[i] * sl_dtype_size(dtype), false, moved, sl_at(context, &keys->whole[i]));
+    return SL_OK;
+}
+
+/* Sums array I's gradients over the coordinates: OWN becomes those of this coordinate's rows. */
+static int scatter(struct sl_context *context, const struct sl_context_keys *keys, int i, float *own) {
+    const struct sl_group *peers = sl_group_of(context, keys->group);
+    void *const moved = sl_at(context, &keys->moved);
+    if (!keys->columns[i]) return SL_OK;
+    order_blocks(context, keys->columns[i] * sizeof(float), true, moved, sl_at(context, &keys->gradient[i]));
+    return sl_communicate(
+        context, sl_describe_psum_scatter(peers, SL_F32, moved, own, (size_t)context->rows * keys->columns[i]));
+}
+
+/* ---- calls ---- */
+
+/* A call of attention's kernels: one block of a sequence's queries, and the sequence's keys. */
+struct part {
+    struct sl_attention shape;
+    size_t row;                      /* the first query */
+    const char *k, *v, *k_rope;      /* the sequence's keys */
+    size_t first[SL_CONTEXT_ARRAYS]; /* elements before them */
+};
+
+static const void *element(enum sl_dtype dtype, const void *x, size_t i) {
+    return x ? (const char *)x + i * sl_dtype_size(dtype) : NULL;
+}
+
+/* Returns part NUMBER of a call: sequence by sequence, two blocks each. DTYPE: of the keys. */
+static struct part part_of(const struct sl_context *context, const struct sl_context_keys *keys,
+                           const struct sl_attention *all, int number, enum sl_dtype dtype) {
+    const struct sl_cut cut = context->cut;
+    const size_t rows = all->queries / 2, whole = all->queries * (size_t)cut.parts;
+    const size_t first = (size_t)(number / 2) * whole;
+    struct part part = {.shape = *all, .row = (size_t)number * rows};
+    part.shape.sequences = 1;
+    part.shape.queries = rows;
+    part.shape.position = (size_t)sl_cut_block(cut, number % 2) * rows;
+    part.shape.key_rows = whole;
+    part.shape.places = all->places + part.row;
+    part.shape.adds = true;
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) part.first[i] = first * keys->columns[i];
+    part.k = element(dtype, sl_at(context, &keys->whole[0]), part.first[0]);
+    if (keys->beside) {
+        part.v = element(dtype, part.k, all->key_stride / 2);
+        part.k_rope = all->rope ? element(dtype, sl_at(context, &keys->whole[1]), part.first[1]) : NULL;
+    } else {
+        part.v = element(dtype, sl_at(context, &keys->whole[1]), part.first[1]);
+    }
+    return part;
+}
+
+/* Number of parts of a call. */
+static int parts_of(const struct sl_context *context) { return 2 * (context->rows / context->sequence); }
+
+int sl_context_forward(struct sl_context *context, const struct sl_context_keys *keys, const struct sl_attention *shape,
+                       const struct sl_context_call *call) {
+    const size_t heads = shape->heads, columns = heads * shape->width;
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(gather(context, keys, i, SL_F32, call->own[i]));
+    for (int number = 0; number < parts_of(context); number++) {
+        const struct part part = part_of(context, keys, shape, number, SL_F32);
+        context->kernels->attention->forward(&part.shape, element(SL_F32, call->q, part.row * columns),
+                                             element(SL_F32, call->q_rope, part.row * heads * shape->rope), part.k,
+                                             part.v, part.k_rope, sl_out_from(call->to, part.row * columns),
+                                             call->logsum + part.row * heads);
+    }
+    return SL_OK;
+}
+
+/* Adds a part's gradients of keys to those of the whole sequences. */
+static void backward_part(struct sl_context *context, const struct sl_context_keys *keys,
+                          const struct sl_attention *shape, const struct sl_context_call *call, int number) {
+    const size_t heads = shape->heads, columns = heads * shape->width;
+    const struct part part = part_of(context, keys, shape, number, shape->stored);
+    const size_t query = part.row * columns, rotated = part.row * heads * shape->rope;
+    float *const dk = (float *)sl_at(context, &keys->gradient[0]) + part.first[0];
+    float *const other = keys->columns[1] ? (float *)sl_at(context, &keys->gradient[1]) + part.first[1] : NULL;
+    context->kernels->attention->backward(
+        &part.shape, element(shape->stored, call->q, query), element(shape->stored, call->q_rope, rotated), part.k,
+        part.v, part.k_rope, element(shape->stored_o, call->o, query), call->logsum + part.row * heads,
+        call->d_o + query, sl_out_from(call->dq, query), call->dq_rope ? call->dq_rope + rotated : NULL, sl_out_f32(dk),
+        sl_out_f32(keys->beside ? dk + shape->key_stride / 2 : other), keys->beside ? other : NULL,
+        sl_at(context, &keys->scratch));
+}
+
+int sl_context_backward(struct sl_context *context, const struct sl_context_keys *keys,
+                        const struct sl_attention *shape, const struct sl_context_call *call) {
+    const size_t rows = (size_t)context->rows * (size_t)context->cut.parts;
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) {
+        SL_TRY(gather(context, keys, i, shape->stored, call->own[i]));
+        if (keys->columns[i]) context->kernels->fill(rows * keys->columns[i], 0.0f, sl_at(context, &keys->gradient[i]));
+    }
+    for (int number = 0; number < parts_of(context); number++) backward_part(context, keys, shape, call, number);
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(scatter(context, keys, i, call->d_own[i]));
+    return SL_OK;
+}

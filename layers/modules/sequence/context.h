@@ -1,0 +1,58 @@
+/* context.h - attention of sequences divided over an axis (spmd/cut.h), by gathered keys.
+ *
+ * Forward gathers all coordinates' keys and values, in the order of their positions, and computes attention of this
+ * coordinate's queries: a call for each block, with the keys up to the block's end. Nothing gathered is saved. Backward
+ * gathers again, adds each block's gradients of keys and values to those of the whole sequence, and sums them over the
+ * coordinates, each of which receives its own rows. */
+#ifndef SL_LAYERS_MODULES_SEQUENCE_CONTEXT_H
+#define SL_LAYERS_MODULES_SEQUENCE_CONTEXT_H
+
+#include "layers/kernels/attention/attention.h"
+#include "layers/modules/module.h"
+
+SL_BEGIN_C
+
+enum { SL_CONTEXT_ARRAYS = 2 };
+
+/* Arrays of a module's keys, [rows, columns] on each coordinate: [k | v] and, with rope, k_rope (BESIDE), or k and v.
+ */
+struct sl_context_keys {
+    int group; /* over the axis; -1: sequences are not divided */
+    bool beside;
+    size_t columns[SL_CONTEXT_ARRAYS];                                     /* 0: there is no such array */
+    struct sl_place whole[SL_CONTEXT_ARRAYS], gradient[SL_CONTEXT_ARRAYS]; /* of all rows of the sequences */
+    struct sl_place moved;   /* one array's rows, coordinate by coordinate */
+    struct sl_place scratch; /* of attention's backward */
+};
+
+/* Inputs and outputs of attention, of this coordinate's rows. */
+struct sl_context_call {
+    const void *q, *q_rope, *own[SL_CONTEXT_ARRAYS]; /* own: keys */
+    float *logsum;                                   /* its layout is known only to the functions below */
+    struct sl_out to;                                /* forward's o */
+    /* backward: */
+    const void *o; /* of the dtype shape->stored_o */
+    const float *d_o;
+    struct sl_out dq;
+    float *dq_rope, *d_own[SL_CONTEXT_ARRAYS];
+};
+
+/* Plans KEYS, whose columns and `beside` are set, for attention of SHAPE to this coordinate's own keys. */
+int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys);
+/* Number of the whole sequence's rows. */
+static inline int sl_plan_whole_sequence(const struct sl_plan *plan) {
+    return plan->sequence * sl_cut_parts(plan->cut);
+}
+/* Pairs of queries and keys of a microbatch, on this coordinate: a token attends to itself and to earlier tokens, of
+ * which WINDOW are the most unless it is 0. If sequences are divided, all coordinates have equally many. */
+double sl_plan_pairs(const struct sl_plan *plan, int window);
+
+/* Writes CALL's o and logsum. SHAPE is as for attention to this coordinate's own keys; all inputs are floats. */
+int sl_context_forward(struct sl_context *context, const struct sl_context_keys *keys, const struct sl_attention *shape,
+                       const struct sl_context_call *call);
+/* Writes the gradients, of which those of keys are unrounded. q, q_rope and own are of the dtype shape->stored. */
+int sl_context_backward(struct sl_context *context, const struct sl_context_keys *keys,
+                        const struct sl_attention *shape, const struct sl_context_call *call);
+
+SL_END_C
+#endif

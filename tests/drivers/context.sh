@@ -1,0 +1,93 @@
+#!/bin/sh
+# context.sh DRIVERS - transformer train on a mesh with the axis context, whose coordinates divide sequences: the
+# losses, parameters and memory, and what is refused; prints TAP.
+driver=$1/transformer
+. "$(dirname "$0")/../rigs/points.sh"
+
+awk 'BEGIN {
+    for (i = 0; i < 4000; i++) {
+        x = (x * 75 + 74) % 65537
+        printf "%s ", substr("jackdaws love my big sphinx", 1 + x % 22, 5)
+    }
+}' >text
+own='--data text --model-dimension 32 --n-heads 4 --blocks 1 --sequence 48 --vocab-size 128 --no-advice'
+
+# same ARGUMENT...: with $options the steps' losses are those of `single`, to 2e-6.
+same() {
+    call train $own --batch 8 --steps 4 --json $options "$@"
+    values loss >several
+    [ $status = 0 ] && [ ! -s err ] && near 2e-6 several single
+    point "as on one coordinate: $options $*"
+}
+for options in '' '--attention gqa --kv-heads 2 --window 20 --clip 0.5' \
+    '--document-mask --document-token 98 --dropout 0.1 --accumulate 2' '--attention gqa --lora-rank 4'; do
+    call train $own --batch 8 --steps 4 --json $options --mesh data=1
+    values loss >single
+    same --mesh data=1,context=3
+    same --mesh data=2,context=2,pipe=2 --zero 2 --no-fsdp
+    same --mesh tensor=2,data=2,context=2 --checked --check-replicas
+    same --mesh pipe=2,data=1,context=4 --schedule gpipe --recompute full
+done
+
+# ---- losses after steps, checkpoints ----
+
+options='--evaluate-every 2'
+call train $own --batch 8 --steps 4 --json $options --mesh data=1
+values evaluation_loss >single
+call train $own --batch 8 --steps 4 --json $options --mesh data=2,context=2
+values evaluation_loss >several
+[ $status = 0 ] && near 2e-6 several single
+point 'evaluations while training'
+call train $own --batch 8 --steps 4 --json --mesh data=1
+values loss >single
+call train $own --batch 8 --steps 2 --json --mesh data=2,context=2 --save run
+values loss >several
+call train --resume run --steps 4 --json --no-advice --mesh data=1,context=4
+values loss >>several
+[ $status = 0 ] && near 2e-6 several single
+point 'a checkpoint of one size goes on with another'
+call evaluate --params run --evaluate-batches 1 --batch 8
+[ $status = 0 ]
+point 'and is evaluated on one coordinate'
+
+# ---- memory ----
+
+for n in 1 2 4 8; do
+    call train $own --sequence 2048 --batch 1 --steps 1 --dry-run --json --mesh data=1,context=$n
+    echo "$n $(values kept | sort -u)"
+done >sizes
+awk '{ if (NF != 2) bad = 1; if (NR == 1) whole = $2; part = $1 * $2 / whole; if (part < 0.95 || part > 1.05) bad = 1 }
+    END { exit bad || NR != 4 }' sizes
+point "saved numbers are divided: $(tr '\n' ';' <sizes)"
+call train $own --batch 4 --steps 1 --mesh data=1,context=2,pipe=2 --dry-run --json
+values total >planned
+call train $own --batch 4 --steps 1 --mesh data=1,context=2,pipe=2 --profile --json
+sed -n 's/.*"memory":\[\(.*\)\],"processes.*/\1/p' out | tr '{' '\n' | sed -n 's/.*"total":\([0-9]*\).*/\1/p' >held
+[ $status = 0 ] && [ -s held ] && cmp -s planned held
+point 'planned bytes are held'
+
+call train $own --show-shardings --mesh data=2,context=2
+holds 'kernels are sharded over both axes' 'tensor,data+context'
+
+# ---- what is wrong gets one line ----
+
+# wrong TEXT COMMAND ARGUMENT...: status 2, nothing on stdout, one line with TEXT on stderr.
+wrong() {
+    text=$1
+    shift
+    call "$@"
+    [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -qF -- "transformer $1: $text" err
+    point "refused: $*"
+}
+two='--mesh data=1,context=2'
+wrong 'mesh axis "context": its 5 coordinates have 2 blocks of each sequence, and 48 tokens (--sequence) do not divide' train $own --mesh data=1,context=5
+wrong 'mesh axis "context": it comes after "data"' train $own --mesh context=2,data=2
+for option in '--experts 4' '--exact data=2' '--journal j' '--offload optimizer' '--sample-every 1' '--plan search'; do
+    wrong "mesh axis \"context\": ${option%% *} does not take" train $own $two $option
+done
+wrong 'mesh axis "context": transformer evaluate does not take' evaluate --data text $two
+wrong 'mesh axis "context": transformer generate does not take' generate --prompt jack $two
+wrong '--context-by: "ring" is not one of gather' train $own $two --context-by ring
+wrong '--context-by: the mesh has no axis context' train $own --context-by gather
+wrong '--context-by: the mesh has no axis context' train $own --mesh data=2,context=1 --context-by gather
+plan

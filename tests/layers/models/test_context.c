@@ -1,0 +1,217 @@
+/* test_context.c - sequences divided over the axis "context": losses and gradients are those of one coordinate, in
+ * layouts with data, pipe and tensor, for kinds of attention, documents, and ways to save memory. */
+#include "tests/rigs/transformer_job.h"
+
+enum { SEQUENCE = 48 }; /* divides into two blocks for each of 2, 3, 4 and 8 coordinates */
+
+/* ---- blocks ---- */
+
+/* Pairs of queries and keys of coordinate PART's rows. */
+static long long pairs_of(struct sl_cut cut, int sequence) {
+    long long pairs = 0;
+    for (int row = 0; row < sequence; row++) pairs += sl_cut_position(cut, sequence, row) + 1;
+    return pairs;
+}
+
+static void coordinates_have_all_rows_once_and_equal_work(void **state) {
+    (void)state;
+    const int sizes[] = {1, 2, 3, 4, 8};
+    for (int n = 0; n < 5; n++) {
+        const int parts = sizes[n], sequence = SEQUENCE / parts;
+        int found[2 * SEQUENCE] = {0};
+        for (int part = 0; part < parts; part++) {
+            const struct sl_cut cut = {parts, part};
+            for (int row = 0; row < 2 * sequence; row++)
+                found[sl_cut_row(cut, (uint32_t)sequence, (uint32_t)row)] += 1 + row / sequence;
+            assert_true(pairs_of(cut, sequence) == (long long)SEQUENCE * (SEQUENCE + 1) / 2 / parts);
+        }
+        for (int i = 0; i < 2 * SEQUENCE; i++) assert_int_equal(found[i], 1 + i / SEQUENCE);
+    }
+}
+
+/* ---- the numbers of one coordinate ---- */
+
+static struct job job_of(const char *mesh) {
+    struct job job = small_job(mesh);
+    job.model.blocks = 1;
+    job.model.positions = job.sequence = SEQUENCE;
+    job.batch = 4;
+    job.steps = 1;
+    return job;
+}
+
+static struct job latent(const char *mesh) { return job_of(mesh); }
+static struct job dropping(const char *mesh) {
+    struct job job = job_of(mesh);
+    job.model.dropout = 0.2;
+    return job;
+}
+static struct job in_documents(const char *mesh) {
+    struct job job = job_of(mesh);
+    job.document = 7;
+    return job;
+}
+static struct job grouped(const char *mesh) {
+    struct job job = job_of(mesh);
+    job.model.attention = SL_ATTENTION_GROUPED;
+    job.model.key_heads = 4;
+    return job;
+}
+static struct job of_one_key(const char *mesh) {
+    struct job job = grouped(mesh);
+    job.model.key_heads = 1; /* which coordinates along tensor share */
+    job.model.biases = SL_BIASES_NONE;
+    return job;
+}
+static struct job windowed(const char *mesh) {
+    struct job job = grouped(mesh);
+    job.model.window = 10;
+    return job;
+}
+static struct job windowed_in_documents(const char *mesh) {
+    struct job job = windowed(mesh);
+    job.document = 7;
+    return job;
+}
+static struct job of_learned_positions(const char *mesh) {
+    struct job job = of_one_key(mesh);
+    job.model.rope = 0;
+    job.model.learned_positions = SEQUENCE;
+    return job;
+}
+
+static struct job (*const kinds[])(const char *mesh) = {
+    latent, dropping, in_documents, grouped, of_one_key, windowed, windowed_in_documents, of_learned_positions};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static void compare(struct job job, const struct job *want, const char *what, double loss, double gradient) {
+    char name[120];
+    snprintf(name, sizeof name, "%s on %s", what, job.mesh);
+    run_job(&job);
+    if (has_results()) {
+        expect_near_numbers(name, 1, job.loss, want->loss, loss);
+        expect_near_store(name, &job.gradients, &want->gradients, gradient);
+    }
+    free_job(&job);
+}
+
+static void every_layout_has_the_numbers_of_one_coordinate(void **state) {
+    (void)state;
+    static const char *const meshes[] = {
+        "data=1,pipe=1,context=2",          "data=1,pipe=1,context=4",          "data=2,pipe=1,context=2",
+        "data=1,pipe=2,context=2",          "data=1,context=2,pipe=1,tensor=2", "data=2,context=2,pipe=2",
+        "data=2,tensor=2,pipe=1,context=2", "data=1,pipe=1,context=3",          "data=1,pipe=1,context=8",
+        "pipe=2,data=1,context=4",          "tensor=2,pipe=2,data=1,context=2", "data=1,pipe=1,tensor=2,context=3"};
+    for (int k = 0; k < KINDS; k++) {
+        struct job want = kinds[k]("data=1,pipe=1,tensor=1");
+        run_job(&want);
+        for (int m = 0; m < (int)(sizeof meshes / sizeof *meshes); m++) {
+            char what[24];
+            if (test_runs_few && (m + k) % 6) continue;
+            snprintf(what, sizeof what, "kind %d", k);
+            compare(kinds[k](meshes[m]), &want, what, 1e-6, 4e-6);
+        }
+        free_job(&want);
+    }
+}
+
+/* Sharding of states, gradients and kernels over both axes, recomputation, schedules, passes: the same numbers. */
+static void ways_to_train_have_the_same_numbers(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct job want = kinds[k ? 6 : 1]("data=1,pipe=1,tensor=1");
+        run_job(&want);
+        for (int way = 0; way < 8; way++) {
+            char what[24];
+            struct job job = kinds[k ? 6 : 1](way % 2 ? "data=1,pipe=2,context=2" : "data=2,pipe=1,context=2");
+            job.model.fsdp = way == 3 || way == 4;
+            job.late = way == 3;
+            job.shared_out = way < 3 ? way : 1;
+            job.model.recomputation = way == 5 ? SL_RECOMPUTE_SELECTIVE : way == 6 ? SL_RECOMPUTE_FULL : 0;
+            if (way == 6) job.accumulate = 2;
+            if (way == 7) job.schedule = "gpipe";
+            if (way == 7) job.model.vocabulary_parallel = true;
+            snprintf(what, sizeof what, "way %d", way);
+            compare(job, &want, what, 1e-6, 4e-6);
+        }
+        free_job(&want);
+    }
+}
+
+/* Saved numbers of bf16 are rounded in other places of sums: as far apart as with other tensor sizes. */
+static void storage_of_bf16_is_near(void **state) {
+    (void)state;
+    for (int k = 0; k < KINDS; k++) {
+        struct job want = kinds[k]("data=1,pipe=1,tensor=1"), job = kinds[k]("data=2,pipe=1,context=2");
+        want.storage = job.storage = SL_BF16;
+        run_job(&want);
+        compare(job, &want, "bf16", 1e-5, 2e-3);
+        free_job(&want);
+    }
+}
+
+/* ---- what is refused ---- */
+
+static int batch_with_gaps(struct worker *worker) {
+    struct sl_batch batch = batch_of(worker);
+    struct sl_metrics metrics;
+    bool stop = false;
+    worker->places[1] = 5;
+    return sl_trainer_step(worker->trainer, &batch, &metrics, &stop);
+}
+static int batch_of_the_future(struct worker *worker) {
+    struct sl_batch batch = batch_of(worker);
+    struct sl_metrics metrics;
+    bool stop = false;
+    worker->places[0]++;
+    return sl_trainer_step(worker->trainer, &batch, &metrics, &stop);
+}
+static int batch_without_places(struct worker *worker) {
+    struct sl_batch batch = batch_of(worker);
+    struct sl_metrics metrics;
+    bool stop = false;
+    batch.places = NULL;
+    return sl_trainer_step(worker->trainer, &batch, &metrics, &stop);
+}
+
+static void refuse(struct job job, const char *reason) {
+    struct sl_error error = {0};
+    assert_int_equal(try_job(&job, &error), SL_BAD_INPUT);
+    if (!strstr(error.message, reason)) fail_msg("\"%s\" does not say \"%s\"", error.message, reason);
+    free_job(&job);
+}
+
+static void misfits_are_refused(void **state) {
+    (void)state;
+    struct job job = latent("data=1,pipe=1,context=2");
+    job.program = batch_with_gaps;
+    refuse(job, "places have 5 in row 1");
+    job.program = batch_of_the_future;
+    refuse(job, "places have ");
+    job.program = batch_without_places;
+    refuse(job, "the batch has no places, which attention to divided sequences");
+    job = latent("data=1,pipe=1,context=4");
+    job.sequence = 44;
+    refuse(job, "with sequences of 11 rows a coordinate");
+    refuse(latent("context=2,data=2,pipe=1"), "must be the mesh's last of the trainer's data_axis");
+    job = latent("data=1,pipe=1,context=2");
+    job.model.experts = 2;
+    job.model.choices = 1;
+    job.model.expert_dimension = 16;
+    refuse(job, "experts take whole sequences");
+    job = latent("data=1,pipe=1,context=2");
+    job.model.positions = SEQUENCE / 2;
+    refuse(job, "sequences of 48, but there are only 24 positions");
+}
+
+int main(int argc, char **argv) {
+    begin_tests(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(coordinates_have_all_rows_once_and_equal_work),
+        cmocka_unit_test(every_layout_has_the_numbers_of_one_coordinate),
+        cmocka_unit_test(ways_to_train_have_the_same_numbers),
+        cmocka_unit_test(storage_of_bf16_is_near),
+        cmocka_unit_test(misfits_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
