@@ -9,14 +9,6 @@
 const char sl_data_axis[] = "data", sl_pipe_axis[] = "pipe", sl_tensor_axis[] = "tensor";
 const char sl_context_axis[] = "context", sl_replica_axes[] = "data,context";
 
-static bool has_context(const struct sl_mesh *mesh) { return sl_mesh_axis_size(mesh, sl_context_axis) > 1; }
-
-const char *const *sl_transformer_axes(const struct sl_mesh *mesh) {
-    static const char *const axes[2][4] = {{sl_tensor_axis, sl_data_axis, NULL},
-                                           {sl_tensor_axis, sl_replica_axes, sl_context_axis, NULL}};
-    return axes[has_context(mesh)];
-}
-
 enum { EXPANSION = 4 }; /* columns inside an MLP, as a multiple of the model's */
 
 /* ---- defaults ---- */
@@ -82,7 +74,7 @@ static const struct sl_rule rules[3][3][12] = {
 };
 
 const struct sl_rule *sl_transformer_rules(const struct sl_transformer *t, const struct sl_mesh *mesh) {
-    return rules[t->fsdp ? 1 + has_context(mesh) : 0]
+    return rules[t->fsdp ? 1 + sl_transformer_divides(mesh) : 0]
                 [t->spread_head == SL_SPREAD_VOCABULARY ? 2 : t->vocabulary_parallel];
 }
 
@@ -101,7 +93,7 @@ static int check_experts(const struct sl_transformer *t, const struct sl_mesh *m
     if (t->choices < 1 || t->choices > t->experts)
         return sl_error_set(error, SL_BAD_INPUT, "a token goes to %d of the %d experts: choose from 1 to %d",
                             t->choices, t->experts, t->experts);
-    if (has_context(mesh))
+    if (sl_transformer_divides(mesh))
         return sl_error_set(error, SL_BAD_INPUT, "experts take whole sequences: leave out the mesh's axis context");
     SL_TRY(check_split("the number of experts", t->experts, data, sl_data_axis, error));
     return check_split("expert dimension", t->expert_dimension, tensor, sl_tensor_axis, error);

@@ -99,13 +99,21 @@ double sl_transformer_epsilon(const struct sl_transformer *transformer);
 /* Axes of samples, stages, channels, and blocks of sequences. */
 extern const char sl_data_axis[], sl_pipe_axis[], sl_tensor_axis[]; /* "data", "pipe", "tensor" */
 extern const char sl_context_axis[];                                /* "context" */
+/* Whether MESH divides sequences. */
+static inline bool sl_transformer_divides(const struct sl_mesh *mesh) {
+    return sl_mesh_axis_size(mesh, sl_context_axis) > 1;
+}
 /* Axes along which coordinates have the same parameters and other rows: "data", or "data,context". */
 extern const char sl_replica_axes[];
 static inline const char *sl_transformer_replicas(const struct sl_mesh *mesh) {
-    return sl_mesh_axis_size(mesh, sl_context_axis) > 1 ? sl_replica_axes : sl_data_axis;
+    return sl_transformer_divides(mesh) ? sl_replica_axes : sl_data_axis;
 }
 /* Axes for sl_pipeline_options.group_axes. The list is static. */
-const char *const *sl_transformer_axes(const struct sl_mesh *mesh);
+static inline const char *const *sl_transformer_axes(const struct sl_mesh *mesh) {
+    static const char *const axes[2][4] = {{sl_tensor_axis, sl_data_axis, NULL},
+                                           {sl_tensor_axis, sl_replica_axes, sl_context_axis, NULL}};
+    return axes[sl_transformer_divides(mesh)];
+}
 
 /* Rules for sharding: dims of parameters, and their axes. The list is static. */
 const struct sl_rule *sl_transformer_rules(const struct sl_transformer *transformer, const struct sl_mesh *mesh);
