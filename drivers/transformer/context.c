@@ -6,9 +6,9 @@
 
 const struct sl_option transformer_context_table[] = {
     {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by), .value = "gather",
-     .keep = SL_KEPT_FREE,
-     .help = "where the mesh has an axis context, whose coordinates have two blocks of each sequence: how a block's "
-             "tokens see those of other coordinates. gather: each coordinate gathers all keys and values of a layer"},
+     .keep = SL_KEPT_FREE, .read = "mesh=*context=*",
+     .help = "with an axis context, whose coordinates have two blocks of each sequence: how a block's tokens see the "
+             "other blocks. gather: each coordinate gathers all keys and values of a layer"},
     {0},
 };
 
@@ -31,11 +31,7 @@ static const char *refused(const struct transformer_job *job) {
 }
 
 int transformer_check_context(const struct transformer_job *job, const struct sl_mesh *mesh, struct sl_error *error) {
-    const struct transformer_config *config = job->config;
     const bool divides = sl_mesh_axis_size(mesh, sl_context_axis) > 1;
-    if (!divides && sl_option_given(config->common.command, "context-by"))
-        return sl_error_set(error, SL_BAD_INPUT,
-                            "--context-by: the mesh has no axis context with more than one coordinate");
     if (divides && refused(job))
         return sl_error_set(error, SL_BAD_INPUT,
                             "mesh axis \"context\": %s does not take sequences that are divided over it: leave the "

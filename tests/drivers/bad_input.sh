@@ -423,7 +423,7 @@ spread="$train --mesh pipe=2 --schedule looped-bfs --vocab-size 8192 --spread-he
 answers coordinate $spread --dry-run
 refuses '--spread-head: schedule 1f1b has at most 1 loop, and the head takes two more: choose' $spread --schedule 1f1b
 refuses '--spread-head: schedule zbv has at most 2 loops' $spread --schedule zbv
-refuses '--spread-head: "row" is not one of no|vocabulary|rows; did you mean rows?' $spread row
+refuses '--spread-head: "row" is not one of no|vocabulary|rows|batch; did you mean rows?' $spread row
 refuses '--spread-head: "" is not one of no|vocabulary|rows' $spread=
 refuses '--no-spread-head=rows: takes no value' $spread --no-spread-head=rows
 refuses '--spread-head: schedule 1f1b has at most 1 loop, and the head takes one more: choose' $spread rows --schedule 1f1b

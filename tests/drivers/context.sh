@@ -88,6 +88,5 @@ done
 wrong 'mesh axis "context": transformer evaluate does not take' evaluate --data text $two
 wrong 'mesh axis "context": transformer generate does not take' generate --prompt jack $two
 wrong '--context-by: "ring" is not one of gather' train $own $two --context-by ring
-wrong '--context-by: the mesh has no axis context' train $own --context-by gather
-wrong '--context-by: the mesh has no axis context' train $own --mesh data=2,context=1 --context-by gather
+wrong '--context-by: is read only with --mesh context=...' train $own --context-by gather
 plan

@@ -49,7 +49,7 @@ names_file() {
     case $1 in
     FILE | DIR | PATH | DATA | TRACE) echo yes ;;
     FOLDER) echo no ;; # no file in it has a name
-    N | X | TEXT | NAME | COMMAND | KEY | MESH | SPEC | BYTES | COORDINATE@ACTION | COORDINATE@STEP | *=* | *,* | *'|'*) echo no ;;
+    N | X | TEXT | NAME | COMMAND | KEY | MESH | SPEC | BYTES | COORDINATE@ACTION | COORDINATE@STEP | *=* | *,* | *'|'* | gather) echo no ;;
     *) echo unknown ;;
     esac
 }
