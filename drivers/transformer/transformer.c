@@ -106,7 +106,7 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"Model", transformer_model_table, &config}, {"Latents, experts", transformer_own_table, &config},
             {"Dropout, balance", transformer_loss_table, &config}, {"Parameters", transformer_parameter_table, &config},
             {"PEFT", transformer_given_adapter_table, &config}, {"Layout", sl_layout_table, training},
-            {"Long sequences", transformer_context_table, &config}, {"Schedule", transformer_schedule_table, &config},
+            {"Context", transformer_context_table, &config}, {"Schedule", transformer_schedule_table, &config},
             {"Pipeline", sl_pipeline_table, training}, {"Plan", sl_search_table, &config.search},
             {"Adapters", transformer_adapter_table, &config}, sl_optimizer_section(&training->optimizer),
             {"Learning rate", sl_rate_table, training}, {"Records", sl_record_table, training},

@@ -86,7 +86,7 @@ for wait in $(seq 1000); do
     done 2>/dev/null
     sleep 0.02
 done
-ends 3 && [ "$(tail -n 1 err | grep -c 'the offload file cannot be read at byte [0-9]*: it ends there')" = 1 ]
+ends 3 && [ "$(tail -n 1 err | grep -c 'the offload file \(cannot be read at byte [0-9]*: it ends there\|has 0 bytes, not the [0-9]* that it was made with\)')" = 1 ]
 point 'a file that becomes short ends the run'
 step=$(ls saved | sed -n 's/^step-0*\([0-9]*\)\..*/\1/p' | sort -n | tail -n 1)
 call "$@" $all --resume saved --steps $((step + 1)) --json
