@@ -60,7 +60,7 @@ struct sl_rig {
     struct sl_floor floor;
     double *ms, *prefill_ms; /* [steps] */
     double *round_ms;        /* [rounds]: the median of its steps */
-    double *floors_ms;       /* [rounds + 1]: before, between and behind them */
+    double *floors_ms;       /* [rounds + 1]: measured before, between and after rounds */
     int taken;               /* steps in all */
     double peak_bytes, first_loss;
 };

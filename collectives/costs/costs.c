@@ -43,7 +43,7 @@ static int host_at(const struct sl_layout *layout, const int *host_of, int posit
     return host;
 }
 
-/* Number INDEX of SHARES of BYTES. Shares begin at cache lines. */
+/* Returns the size of share INDEX if BYTES are divided into SHARES, each of which begins at a cache line. */
 static uint64_t share_of(uint64_t bytes, int index, int shares) {
     const uint64_t lines = (bytes + SL_CACHE_LINE - 1) / SL_CACHE_LINE, number = (uint64_t)shares;
     const uint64_t most = (lines + number - 1) / number * SL_CACHE_LINE, begin = most * (uint64_t)index;
@@ -51,7 +51,7 @@ static uint64_t share_of(uint64_t bytes, int index, int shares) {
     return left < most ? left : most;
 }
 
-/* Bytes of each block in a round, of which all BLOCKS share a piece. */
+/* Returns how many bytes of a block go into one round. In a round, all BLOCKS share one piece of a mailbox. */
 static uint64_t round_bytes(uint64_t blocks) { return SL_PIECE_BYTES / blocks / SL_CACHE_LINE * SL_CACHE_LINE; }
 
 static uint64_t rounds_of(uint64_t bytes, uint64_t most) { return bytes ? (bytes + most - 1) / most : 1; }

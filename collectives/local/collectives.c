@@ -6,12 +6,12 @@
  * into its own buffers. A share of a sum is a range of elements, read from all inputs and written to all outputs: no
  * element is read or written by two members, so inputs may be outputs.
  *
- * A call is in slot (its number modulo SL_MAX_IN_FLIGHT). A member reuses a slot once it has finished the earlier call;
- * then no other member needs its description. Checked mode is stricter: a slot is reused when all members have
- * finished, so all may compare descriptions at any time before they finish.
+ * The description of call number n lies in slot n % SL_MAX_IN_FLIGHT. A member reuses a slot once it has finished the
+ * earlier call; then no other member needs its description. Checked mode is stricter: a slot is reused when all members
+ * have finished, so all may compare descriptions at any time before they finish.
  *
- * In any mode a member moves data only out of and into buffers of members with a call of the same kind as its own: it
- * compares a hash in the cache line of their `arrived`.
+ * In any mode a member moves data only if the members whose buffers it reads or writes have a call of the same kind.
+ * Unchecked mode compares hashes of the kinds; a member's hash lies in the cache line of its `arrived`.
  *
  * Members of a large group do not check one another: they come to gates (gates.c), where the last member to come
  * compares the calls of all. It also takes sums of a few bytes, from all inputs into the communicator, and each member

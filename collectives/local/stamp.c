@@ -40,7 +40,8 @@ static void count_late(struct sl_local_coordinate *me, double late, double delay
     me->spmd.starved += late - travel;
 }
 
-/* The peer's time without a core since its stamp before the wait counts in proportion to its waited part. */
+/* The peer was without a core for a part of the time from its last stamp before the wait to the raising of the word.
+ * This part counts in proportion to how much of that time was waited. */
 void sl_local_pause_end(struct sl_local_coordinate *me, const struct sl_local_pause *pause,
                         const struct sl_local_stamp *stamp) {
     struct sl_spmd *self = &me->spmd;

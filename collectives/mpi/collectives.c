@@ -1,7 +1,7 @@
 /* collectives.c - groups of the mpi engine, and calls from their start to their end. exchange.c and mailbox.c move
  * their data.
  *
- * A call is in slot (its number modulo SL_MAX_IN_FLIGHT) of its group, which has its own tags. A wait for one call
+ * Call number n of a group is in the group's slot n % SL_MAX_IN_FLIGHT, which has its own tags. A wait for one call
  * advances all calls under way: a peer may need another one first. */
 #include "collectives/mpi/hosts.h"
 

@@ -53,8 +53,8 @@ static void name_job(char name[NAME]) {
     }
 }
 
-/* The job's socket address for a PURPOSE, which one process holds. Its name begins with a zero byte: it is in memory,
- * not a file. */
+/* The job's socket address for PURPOSE; one process at a time can bind it. The name begins with a zero byte, so no file
+ * has this name. */
 static socklen_t name_address(struct sockaddr_un *address, const char *purpose) {
     char job[NAME];
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -67,7 +67,7 @@ static socklen_t name_word(struct sockaddr_un *address) { return name_address(ad
 
 static struct {
     bool held, found_held;
-    int door; /* socket to which other processes send a byte when they find it held; -1 */
+    int door; /* socket to which other processes send a byte if they find the word held; -1: none */
 } word = {.door = -1};
 
 bool sl_mpi_claim_word(void) {

@@ -4,7 +4,7 @@
  * a communicator is made (engine.c sets this option) or, pair by pair, at the first calls: the group's opening makes
  * these calls, so later ones do not wait.
  *
- * A call is in slot (its number modulo SL_MAX_IN_FLIGHT) of its group. */
+ * Call number n of a group is in the group's slot n % SL_MAX_IN_FLIGHT. */
 #include "collectives/nccl/engine.h"
 
 #include <stdio.h>
@@ -80,7 +80,7 @@ static bool split(struct sl_nccl_coordinate *me, const struct sl_group *group, s
     return done;
 }
 
-/* Connects by a sum. */
+/* Makes a first sum, so later ones do not wait for connections. */
 static bool first_sum(struct sl_nccl_wire *wire) {
     float *x = wire->me->scratch;
     if (!sl_nccl_lock(wire)) return false;
@@ -89,7 +89,7 @@ static bool first_sum(struct sl_nccl_wire *wire) {
     return done;
 }
 
-/* Connects each member with each. */
+/* Makes a first message from each member to each, which connects them. */
 static bool first_words(struct sl_nccl_group *group) {
     struct sl_nccl_wire *wire = &group->wire;
     float *x = wire->me->scratch + 1, *y = x + SL_NCCL_MOST;

@@ -1,4 +1,5 @@
-/* owed.c - calls and messages of a replayed step that end before the peers' hosts are asked (graphs.c asks them). */
+/* owed.c - a list of the calls and messages of a replayed step that have ended before their peers' hosts were asked.
+ * graphs.c asks them later. */
 #include <stdlib.h>
 
 #include "collectives/nccl/engine.h"

@@ -9,8 +9,8 @@ enum schedule_all_format { SCHEDULE_ALL_TABLE, SCHEDULE_ALL_SVG, SCHEDULE_ALL_HT
 
 /* Input of the comparison. */
 struct schedule_all {
-    struct schedule_model model; /* loops 0: each schedule's default; costs are of a stage with the largest number of
-                                  * loops */
+    struct schedule_model model; /* loops 0: each schedule's default, and the costs are those of a stage if a rank has
+                                  * the largest of these defaults */
     const char *costs;           /* a file of costs (costs.h) instead; NULL: none */
     enum schedule_all_format format;
 };

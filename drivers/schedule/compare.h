@@ -56,18 +56,19 @@ struct schedule_trace {
     bool divided;           /* waiting is divided into parts by the engine; otherwise all of it is "not ready" */
     int group;              /* microbatches of a weight-gradient product, derived from the events */
     int count;
-    struct schedule_record *record; /* after measuring: of complete steps, sorted by step, pipeline, rank */
+    struct schedule_record *record; /* after measuring: only events of complete steps, sorted by step, pipeline, rank */
 };
 
 struct schedule_measured_rank {
     double part[SCHEDULE_PARTS];
-    double bubble; /* share of the pipeline's compute span without compute */
+    double bubble; /* of the time from the pipeline's first compute to its last, the share in which the rank does not
+                    * compute */
 };
 
 struct schedule_measurement {
     int steps;
     double step, bubble;
-    double gather;                       /* of all loops' parameters before the first action */
+    double gather;                       /* time in which all loops' parameters are gathered before the first action */
     struct schedule_measured_rank *rank; /* [ranks] */
 };
 

@@ -7,10 +7,10 @@
 /* A model on ranks, for studying schedules. */
 struct schedule_model {
     int stages, microbatches;   /* number of ranks, and of parts of a batch */
-    int loops;                  /* stages of each rank, or the largest number below it that a schedule can have; 0:
-                                 * its default */
+    int loops;                  /* stages of each rank, 0: the schedule's default; if a schedule cannot have so many, it
+                                 * has the largest smaller number that it can */
     int buffers, group;         /* arguments of schedule_study_prove */
-    struct sl_stage_costs cost; /* of a stage if a rank has LOOPS; with fewer loops stages are larger */
+    struct sl_stage_costs cost; /* of a stage if a rank has LOOPS stages; if it has fewer, they are larger */
     double communication;
     bool overlap;
     int cores; /* shared by the ranks; 0: a core per rank */

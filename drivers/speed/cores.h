@@ -6,8 +6,9 @@
 
 #include "spmd/spmd.h"
 
-/* Returns the number of cores (hardware threads) for the coordinates of a run over ENGINE, before the run. 0:
- * unknown, or not relevant to their times: they are processes placed by a launcher, or compute on devices. */
+/* Returns the number of cores (hardware threads) for the coordinates of a run over ENGINE, before the run. Returns 0
+ * if the number is unknown or does not affect times: the coordinates are processes that a launcher has placed, or
+ * they compute on devices. */
 int sl_cores_of(const struct sl_engine *engine);
 
 /* Returns how many of a run's SIZE coordinates share how many cores; for processes, those of a host. CORES 0: each

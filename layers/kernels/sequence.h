@@ -40,8 +40,8 @@ struct sl_sequence_kernels {
     void (*rope)(size_t rows, size_t cols, size_t sequence, size_t position, const int32_t *places, const float *cosine,
                  const float *sine, bool back, const float *x, struct sl_out y);
 
-    /* y [rows, cols], in any form or bf16 alone: row r = row tokens[r] - first of TABLE, floats or bf16 (rows STRIDE
-     * apart, columns from TABLE's address on), or zeros if that row is not in [0, count). */
+    /* y [rows, cols], in any form or bf16 alone: row r = row tokens[r] - first of TABLE, or zeros if that number is not
+     * in [0, count). TABLE is floats or bf16; its rows are STRIDE apart, and its columns begin at its address. */
     void (*lookup)(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, struct sl_rows table,
                    size_t stride, struct sl_out y);
     /* The VJP of lookup: adds each row of dy [rows, cols] to its token's row of dtable, in ascending order of r. */
@@ -60,9 +60,9 @@ struct sl_sequence_kernels {
      *
      * Adds the chunk of logits [rows, cols] that begins at class FIRST. maxima: the largest logit so far; argmaxima:
      * its class, as a float (the first of equals); scales = exp(previous maxima - maxima); p [rows, cols] = exp(logits
-     * - maxima), unrounded floats, which may be logits, with or without a bf16 copy, or bf16 alone; sums = scales sums
-     * + row sums of p; targets: the label's logit, 0 until its chunk. BEGINS: the chunk is the first, and no earlier
-     * values are read. */
+     * - maxima), as bf16 alone or as unrounded floats, with or without a bf16 copy (the floats may overwrite logits);
+     * sums = scales sums + row sums of p; targets: the label's logit, 0 until its chunk. BEGINS: the chunk is the
+     * first, and no earlier values are read. */
     void (*softmax_chunk)(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
                           bool begins, float *maxima, float *argmaxima, float *sums, float *targets, float *scales,
                           struct sl_out p);

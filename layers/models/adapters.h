@@ -1,7 +1,7 @@
 /* adapters.h - merges adapters (struct sl_lora) into the kernels of a model without adapters: W + scale A B.
  *
- * Sums are computed as tensors are read: sl_import reads a few megabytes at a time, so no more memory is needed in any
- * layout. Their bits are the same in all layouts. */
+ * sl_import computes the sums while it reads a kernel, a few megabytes at a time, so no layout needs memory for a whole
+ * merged kernel. All layouts get the same bits. */
 #ifndef SL_LAYERS_MODELS_ADAPTERS_H
 #define SL_LAYERS_MODELS_ADAPTERS_H
 

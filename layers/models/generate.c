@@ -108,11 +108,11 @@ static int take_tokens(struct sl_generator *g, struct group *group) {
 
 /* ---- passes ---- */
 
-/* Runs a pass over the WIDTH places from FIRST on, with TOKENS of each. */
+/* Runs PASS over pass->width places from number FIRST on, with pass->tokens tokens of each place. */
 static int run_pass(struct sl_generator *g, struct pass *pass, int first) {
     const int width = pass->width, tokens = pass->tokens;
     struct sl_pipeline_step step = {.batch = {.rows = sl_pipeline_rows(pass->pipeline),
-                                              .tokens = g->is_first ? g->batch : NULL}, /* readers have room */
+                                              .tokens = g->is_first ? g->batch : NULL}, /* other stages read none */
                                     .position = g->place[first].position,
                                     .positions = g->uniform || width == 1 ? NULL : g->position,
                                     .first_sequence = first,

@@ -47,7 +47,7 @@ SL_INLINE float sl_fma(float a, float b, float c) { return __builtin_fmaf(a, b, 
 SL_INLINE float sl_fma(float a, float b, float c) { return (float)((double)a * b + c); }
 #endif
 
-/* The square root, rounded to nearest. On NVIDIA GPUs sqrtf would be CUDA's approximate one: clang links it so. */
+/* The square root, rounded to nearest. On NVIDIA GPUs clang would link sqrtf to CUDA's approximate square root. */
 #ifdef __NVPTX__
 SL_INLINE float sl_sqrt(float x) { return __nvvm_sqrt_rn_f(x); }
 #else

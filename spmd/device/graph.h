@@ -11,7 +11,7 @@ struct sl_graph {
 
 /* All functions return false, or NULL, if the queue has failed. */
 
-/* From begin to end, calls to the queue's stream become parts of GRAPH and do not run. */
+/* Begins a capture: until sl_graph_end, calls to the queue's stream become nodes of a graph, and do not run. */
 bool sl_graph_begin(struct sl_cuda_queue *queue);
 /* The node of the last call. */
 CUgraphNode sl_graph_last(struct sl_cuda_queue *queue);

@@ -65,7 +65,8 @@ static void finish(struct walk *walk, int rank) {
     cores->unused = place;
 }
 
-/* Puts RANK into the heap of computing ranks or of later ones; this does not affect other ranks. */
+/* Puts RANK into the heap `later` if walk->now[rank] is after cores->time, or into `computing` if it has work. Other
+ * ranks stay where they are. */
 static void wait(struct walk *walk, int rank) {
     struct cores *cores = walk->cores;
     if (walk->now[rank] > cores->time)

@@ -10,13 +10,15 @@
 
 SL_BEGIN_C
 
-/* Columns of a strip, whose rows are consecutive. A thread's columns are whole strips and perhaps a narrower one. */
+/* Columns of a strip. The rows of a strip lie one after another in memory. A thread's columns are whole strips and
+ * perhaps a narrower one. */
 enum { SL_STRIP_COLUMNS = 64 };
 
 struct sl_packed_weights {
     size_t n, k;
-    size_t
-        columns; /* of each thread's first share: whole strips, except its last one; equal when packing and reading */
+    /* Columns with which each thread begins; the last thread may have fewer. No strip crosses their end, so packing and
+     * multiplying must use the same number. */
+    size_t columns;
     size_t element; /* bytes of a weight */
 };
 

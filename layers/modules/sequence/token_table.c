@@ -46,7 +46,7 @@ static int check_shards(const struct sl_token_table *table, struct sl_plan *plan
                         plan->name, table->module.type->name, plan->sequence, table->parts, table->axis);
 }
 
-/* Checks leaves, which are shares of the tokens or of the classes; stages cannot share a table with leaves. */
+/* Checks the leaves: shares of the tokens or of the classes. If a table has leaves, stages cannot share it. */
 static int check_leaves(const struct sl_token_table *table, struct sl_plan *plan) {
     const int leaves = sl_plan_parts(plan, table->axis);
     if (!table->leaves && !table->slices) return SL_OK;
@@ -63,7 +63,7 @@ static int share_of(const struct sl_token_table *table, const struct sl_plan *pl
     return table->vocabulary.size / parts + (table->vocabulary.size % parts > 0);
 }
 
-/* Checks that each share has a class: a softmax of padding alone would have none. */
+/* Checks that each share has at least one class: the softmax of a share of padding alone would be undefined. */
 static int check_classes(const struct sl_token_table *table, const struct sl_plan *plan) {
     const int parts = sl_plan_parts(plan, table->axis), share = share_of(table, plan);
     if (!table->vocabulary.parallel || (parts - 1) * share < table->vocabulary.size) return SL_OK;
