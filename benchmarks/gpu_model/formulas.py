@@ -122,11 +122,11 @@ BYTES = {
     "softmax_dlogits": lambda p: p[0] * p[2] * (4 + written(p[3], p[4])),
     "softmax_losses": lambda p: 20 * p[0],
     "forward": lambda p: 16 * p[2] * p[3] * p[0] * p[6],
-    "backward": lambda p: p[2] * p[3] * p[4] * p[5] * (28 + 4 * p[1]),
+    "backward": lambda p: p[2] * p[3] * p[6] * p[7] * (28 + 4 * p[1]),
     **{f"attention_forward_{n}": lambda p: rows_of_heads(p) * p[7] * (HALF[p[15]] + 2 * HALF[p[13]] + written(p[21], p[23])) for n in HEADS},
-    **{f"attention_queries_{n}": lambda p: rows_of_heads(p) * p[7] * (3 * HALF[p[13]] + HALF[p[24]] + HALF[p[25]] + written(p[22], p[27])) for n in HEADS},
-    **{f"attention_keys_{n}": lambda p: rows_of_heads(p) * p[7] * (3 * HALF[p[13]] + HALF[p[15]] + written(p[16], p[20]) + written(p[17], p[22])) for n in HEADS},
-    "add_teams": lambda p: p[0] * p[5] * (4 * p[4] + 4 + 2 * (p[9] is None)),
+    **{f"attention_queries_{n}": lambda p: rows_of_heads(p) * p[7] * (3 * HALF[p[13]] + HALF[p[26]] + HALF[p[27]] + written(p[22], p[24])) for n in HEADS},
+    **{f"attention_keys_{n}": lambda p: rows_of_heads(p) * p[7] * (3 * HALF[p[13]] + HALF[p[15]] + written(p[16], p[18]) + written(p[19], p[21])) for n in HEADS},
+    "add_teams": lambda p: p[0] * p[7] * (4 * p[6] + 4 + 2 * (p[11] is None)),
 }
 HASH = 300  # of a pair of random words: 75 operations of integers, of which a GPU does a quarter of float32's arithmetic
 
@@ -136,7 +136,7 @@ FLOPS = {
     "drop_parts": lambda p: HASH * p[0] * p[1],
     "drop_rows": lambda p: HASH * p[0] * p[1],
     "forward": lambda p: 4 * p[6] * p[2] * p[0] * pairs(p[3]),
-    "backward": lambda p: 10 * p[5] * p[2] * p[4] * pairs(p[3]),
+    "backward": lambda p: 10 * p[7] * p[2] * p[6] * pairs(p[3]),
 }
 TENSOR_FLOPS = {
     **{f"attention_forward_{n}": lambda p: 4 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in HEADS},
@@ -149,7 +149,7 @@ NEEDED = {
     **{f"attention_{kernel}_{n}": lambda p, products=products: 2 * products * p[7] * p[2] * p[6] * pairs(p[3])
        for n in HEADS for kernel, products in (("forward", 2), ("queries", 3), ("keys", 2))},
 }
-PARAMETERS = {"forward": 23, "backward": 37}  # other files have functions of these names
+PARAMETERS = {"forward": 23, "backward": 41}  # other files have functions of these names
 ATTENTION = ("forward", "backward", "add_teams", *TENSOR_FLOPS)
 OPTIMIZERS = ("adamw_of",)
 
