@@ -9,6 +9,7 @@
  * drivers/examples/looping_step.c is the same step without schedules, channels and bf16 storage. */
 #include <string.h>
 
+#include "layers/modules/modules.h"
 #include "layers/training/pipeline_internal.h"
 #include "spmd/device/device.h"
 
@@ -272,11 +273,15 @@ static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_actio
     return event;
 }
 
-/* Computes W of the groups from microbatch FIRST on: of the stage, and of a loss with parameters. */
+/* Computes W of the groups from microbatch FIRST on: of the stage, and of a loss with parameters. The children of a
+ * sequence take all groups, one child after another; other stages, and losses, take one group after another. */
 static int weight_gradient_groups(struct sl_pipeline *p, int loop, int first) {
     const struct sl_module *stage = p->model->stage[loop], *loss = is_last(p, loop) ? p->model->loss : NULL;
     const float *x = kept_x(p, loop, first), *dy = kept_dy(p, loop, first);
-    SL_TRY(sl_module_backward_weight(stage, &p->context, x, dy));
+    if (p->context.microbatches > 1 && !sl_is_sequential(stage))
+        SL_TRY(sl_module_backward_weight_each(stage, &p->context, x, dy));
+    else
+        SL_TRY(sl_module_backward_weight(stage, &p->context, x, dy));
     if (!loss) return SL_OK;
     struct sl_context whole = p->context; /* the last stage's output is saved as floats */
     whole.storage = SL_F32;

@@ -184,6 +184,27 @@ static void ranks_that_share_the_batch_give_the_same_numbers(void **state) {
     free_job(&want);
 }
 
+/* With --zero 2, W of a loop takes all groups at once, so that the layers' gradients are complete one after another. */
+static void all_groups_at_once_give_the_same_numbers(void **state) {
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        struct job job = rows_job("data=2,pipe=1,tensor=1"), want;
+        job.model.fsdp = false;
+        job.group = 1 + i % 2;
+        want = job;
+        run_job(&want);
+        job.mesh = "data=2,pipe=2,tensor=1";
+        job.schedule = "looped-bfs";
+        job.shared_out = 2;
+        job.model.spread_head = SL_SPREAD_VOCABULARY + i / 2;
+        job.loops = 1 + sl_spread_loops(job.model.spread_head);
+        run_job(&job);
+        if (has_results()) expect_same_but_sums("all groups at once", &job, &want);
+        free_job(&job);
+        free_job(&want);
+    }
+}
+
 /* A table of both ends on one rank would have some shares twice, and others not at all. */
 static void ends_are_on_all_ranks(void **state) {
     (void)state;
@@ -287,6 +308,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(kept_logits_have_the_same_bits),
         cmocka_unit_test(ranks_that_share_rows_give_the_same_numbers),
         cmocka_unit_test(ranks_that_share_the_batch_give_the_same_numbers),
+        cmocka_unit_test(all_groups_at_once_give_the_same_numbers),
         cmocka_unit_test(ends_are_on_all_ranks),
         cmocka_unit_test(so_they_do_beside_data_and_tensor),
         cmocka_unit_test(tables_stay_the_same),
