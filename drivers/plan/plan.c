@@ -178,6 +178,25 @@ static int check_job(const struct plan_job *job, struct sl_error *error) {
     return status;
 }
 
+/* Checks sizes that the trainer would refuse, for the sections that call it, before they print. */
+static int check_trained(const struct plan_job *job, struct sl_error *error) {
+    const double samples = (double)job->microbatch_size * job->microbatches;
+    if (job->hidden % job->heads)
+        return sl_error_set(error, SL_BAD_INPUT, "--heads: %d columns (--hidden) do not divide into %d heads",
+                            job->hidden, job->heads);
+    if (samples * job->sequence > INT32_MAX)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--microbatches, --microbatch-size, --sequence: a replica's batch of %.0f tokens; at most "
+                            "%d are possible",
+                            samples * job->sequence, INT32_MAX);
+    if (samples * job->data > INT32_MAX)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--microbatches, --microbatch-size, --data: a batch of %.0f samples; at most %d are "
+                            "possible",
+                            samples * job->data, INT32_MAX);
+    return SL_OK;
+}
+
 static void settle(const struct sl_options *options) {
     struct config *config = options->own;
     plan_shape(&config->job, sl_option_given(options, "layers"), sl_option_given(options, "hidden"),
@@ -211,7 +230,9 @@ static int run(struct config *config, struct sl_error *error) {
         return sl_error_set(error, SL_BAD_INPUT, "--format: %s is for pipelines, and no other section", format);
     if (config->format == CSV && !config->job.pipeline)
         return sl_error_set(error, SL_BAD_INPUT, "--format csv is for one pipeline: --pipeline says which");
+    const bool trains = config->section == ALL || config->section == MEMORY || config->section == SEARCH;
     SL_TRY(check_job(&config->job, error));
+    if (trains && (config->format == TABLE || config->format == JSON)) SL_TRY(check_trained(&config->job, error));
     SL_TRY(sl_output_open(&output, config->output, error));
     int status;
     if (config->format == SVG || config->format == HTML)

@@ -28,7 +28,7 @@ static struct transformer_config config_of(const struct plan_job *job, const str
     config.vocabulary = job->vocabulary;
     config.spread_head = layout->spread_head ? SL_SPREAD_VOCABULARY : SL_SPREAD_NOTHING;
     config.vocabulary_parallel = !layout->spread_head && layout->tensor > 1;
-    training->batch = (int)layout->samples * layout->microbatches * layout->data;
+    training->batch = (int)(layout->samples * layout->microbatches * layout->data);
     training->microbatches = layout->microbatches;
     training->wgrad_group = 1;
     training->schedule = layout->schedule;

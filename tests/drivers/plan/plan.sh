@@ -319,6 +319,11 @@ refuses_with 2 '--tensor: 96 attention heads do not divide by 5 devices' --tenso
 refuses_with 2 "--tensor: 40 rows of the perceptron's middle do not divide by 16 devices" --tensor 16 --hidden 10
 refuses_with 2 '--stages: 97 stages, but only 96 layers' --stages 97
 refuses_with 2 'devices; allowed are 1048576' --data 65536
+for section in memory search all; do
+    refuses_with 2 '--heads: 100 columns (--hidden) do not divide into 3 heads' --section $section --hidden 100 --heads 3 --tensor 1
+done
+refuses_with 2 "a replica's batch of 4294967296 tokens" --section memory --sequence 65536 --microbatches 65536
+refuses_with 2 'a batch of 4294967296 samples' --section search --sequence 1 --data 65536 --microbatches 65536 --stages 1 --tensor 1
 refuses_with 2 'schedule sequential: 4096 stages x 1 loops x 65536 microbatches' --stages 4096 --layers 4096 \
     --microbatches 65536 --pipeline sequential
 refuses_with 2 '--format: svg is for pipelines, and no other section' --format svg --section memory
