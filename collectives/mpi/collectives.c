@@ -43,7 +43,7 @@ static struct sl_mpi_communicator *new_communicator(struct sl_mpi_run *run, cons
     communicator->group = *group;
     communicator->number = number;
     if (!sl_mpi_take_mailboxes(communicator)) {
-        free(communicator);
+        free_communicator(communicator);
         return NULL;
     }
     const bool shared = communicator->mailboxes && !communicator->hosts, signs = run->engine->checked || !shared;
