@@ -424,7 +424,7 @@ answers coordinate $spread --dry-run
 refuses '--spread-head: schedule 1f1b has at most 1 loop, and the head takes two more: choose' $spread --schedule 1f1b
 refuses '--spread-head: schedule zbv has at most 2 loops' $spread --schedule zbv
 refuses '--spread-head: "row" is not one of no|vocabulary|rows|batch; did you mean rows?' $spread row
-refuses '--spread-head: "" is not one of no|vocabulary|rows' $spread=
+refuses '--spread-head: "" is not one of no|vocabulary|rows|batch' $spread=
 refuses '--no-spread-head=rows: takes no value' $spread --no-spread-head=rows
 refuses '--spread-head: schedule 1f1b has at most 1 loop, and the head takes one more: choose' $spread rows --schedule 1f1b
 refuses '10 tokens of a microbatch do not divide over the 4 ranks that share the head' $spread rows --mesh pipe=4 --sequence 10 --blocks 4
