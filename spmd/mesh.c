@@ -109,7 +109,7 @@ bool sl_axes_have(const char *axes, const char *axis) {
 bool sl_axes_end_with(const struct sl_mesh *mesh, const char *axes, const char *axis) {
     if (sl_mesh_axis_size(mesh, axis) == 1) return true;
     for (int a = sl_mesh_find_axis(mesh, axis) + 1; a < mesh->axes; a++) {
-        if (sl_axes_have(axes, mesh->axis[a].name)) return false;
+        if (mesh->axis[a].size > 1 && sl_axes_have(axes, mesh->axis[a].name)) return false;
     }
     return sl_axes_have(axes, axis);
 }

@@ -39,7 +39,7 @@ int sl_mesh_find_axis(const struct sl_mesh *mesh, const char *name);
 
 /* Whether AXES, comma-separated names, or "*", has AXIS. */
 bool sl_axes_have(const char *axes, const char *axis);
-/* Whether AXIS has size 1, or is in AXES and none of the others comes after it in the mesh. */
+/* Whether AXIS has size 1, or is in AXES and comes in the mesh after the others that have more than one coordinate. */
 bool sl_axes_end_with(const struct sl_mesh *mesh, const char *axes, const char *axis);
 
 /* The size of the axis called NAME, or the product of the sizes of comma-separated ones; 1 for axes that the mesh has

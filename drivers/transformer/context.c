@@ -37,7 +37,7 @@ int transformer_check_context(const struct transformer_job *job, const struct sl
                             "mesh axis \"context\": %s does not take sequences that are divided over it: leave the "
                             "axis out",
                             refused(job));
-    if (divides && sl_mesh_find_axis(mesh, sl_data_axis) > sl_mesh_find_axis(mesh, sl_context_axis))
+    if (divides && !sl_axes_end_with(mesh, sl_replica_axes, sl_context_axis))
         return sl_error_set(error, SL_BAD_INPUT,
                             "mesh axis \"context\": it comes after \"data\", as in --mesh data=2,context=2");
     if (divides && !sl_device.shares_memory)

@@ -28,6 +28,8 @@ for options in '' '--attention gqa --kv-heads 2 --window 20 --clip 0.5' \
     same --mesh tensor=2,data=2,context=2 --checked --check-replicas
     same --mesh pipe=2,data=1,context=4 --schedule gpipe --recompute full
 done
+same --mesh context=2
+same --mesh context=2,data=1,pipe=2 --no-fsdp
 
 # ---- losses after steps, checkpoints ----
 

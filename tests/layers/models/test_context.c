@@ -101,7 +101,8 @@ static void every_layout_has_the_numbers_of_one_coordinate(void **state) {
         "data=1,pipe=1,context=2",          "data=1,pipe=1,context=4",          "data=2,pipe=1,context=2",
         "data=1,pipe=2,context=2",          "data=1,context=2,pipe=1,tensor=2", "data=2,context=2,pipe=2",
         "data=2,tensor=2,pipe=1,context=2", "data=1,pipe=1,context=3",          "data=1,pipe=1,context=8",
-        "pipe=2,data=1,context=4",          "tensor=2,pipe=2,data=1,context=2", "data=1,pipe=1,tensor=2,context=3"};
+        "pipe=2,data=1,context=4",          "tensor=2,pipe=2,data=1,context=2", "data=1,pipe=1,tensor=2,context=3",
+        "context=2,pipe=1,data=1"};
     for (int k = 0; k < KINDS; k++) {
         struct job want = kinds[k]("data=1,pipe=1,tensor=1");
         run_job(&want);
