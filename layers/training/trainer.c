@@ -88,12 +88,11 @@ static int check_options(struct sl_spmd *self, const struct sl_trainer_options *
                        "the trainer's option data_axis is NULL: it must be the name of the axis whose "
                        "coordinates have different rows, such as \"data\"; an axis that the mesh has "
                        "not is one of size 1");
-    if (!strcmp(options->data_axis, options->pipeline.axis) && sl_axis_size(self, options->data_axis) > 1)
-        return sl_fail(
-            self, SL_BAD_INPUT,
-            "the trainer's option data_axis is \"%s\", and so is the pipeline's option axis: rows and stages "
-            "must lie along different axes",
-            options->data_axis);
+    if (sl_axes_have(options->data_axis, options->pipeline.axis) && sl_axis_size(self, options->pipeline.axis) > 1)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the trainer's option data_axis \"%s\" has the pipeline's option axis \"%s\": rows and stages "
+                       "must lie along different axes",
+                       options->data_axis, options->pipeline.axis);
     SL_TRY(check_axes(self, options));
     if (options->zero < 0 || options->zero > 2)
         return sl_fail(self, SL_BAD_INPUT, "the trainer's option zero is %d: it must be 0, 1 or 2", options->zero);

@@ -18,8 +18,8 @@ SL_BEGIN_C
 struct sl_trainer_options {
     struct sl_pipeline_options pipeline;
     /* Axis of data parallelism: its coordinates train on different rows. Or a list, "data,context", with the pipeline's
-     * context_axis at its end, in the order of the mesh. Every axis of the mesh with more than one
-     * coordinate must be this axis, or in this list, the pipeline's axis, or in its group_axes. */
+     * context_axis at its end, in the order of the mesh. Every axis of the mesh with more than one coordinate must be
+     * this axis, or in this list, the pipeline's axis, or in its group_axes. */
     const char *data_axis;
     struct sl_optimizer_options optimizer; /* may be left out if the pipeline is forward_only */
     float clip;                            /* limit on the norm of all gradients together; 0: no limit */
@@ -30,11 +30,11 @@ struct sl_trainer_options {
     const struct sl_block_source *source; /* source of kernels to use from a file's blocks; NULL: none */
     struct sl_adapters_alone alone;       /* whether checkpoints are saved, or loaded, with adapters' values only */
     int accumulate;                       /* passes of the pipeline per step, with equally many rows each; 0: one */
-    /* Leaves, with equally many rows each, shared by the coordinates of data_axis. A coordinate computes its leaves one
-     * after another, and the bits do not depend on the number of coordinates (layers/training/exact/leaves.h). If a
-     * parameter is sharded over data, its module must leave parts of the gradient (sl_gradient_parts), or each
-     * coordinate must have one leaf with one weight gradient of it. 0: sums over data are in the order of
-     * coordinates. */
+    /* Leaves, with equally many rows each, shared by the coordinates of data_axis, which is one axis then. A coordinate
+     * computes its leaves one after another, and the bits do not depend on the number of coordinates
+     * (layers/training/exact/leaves.h). If a parameter is sharded over data, its module must leave parts of the
+     * gradient (sl_gradient_parts), or each coordinate must have one leaf with one weight gradient of it. 0: sums over
+     * data are in the order of coordinates. */
     int exact;
     /* 1: shard optimizer state over data (ZeRO-1). 2: also shard sums of gradients if this takes less memory. With 2, a
      * whole gradient is held only for loops computing theirs at the same time; with several passes, for all loops. */

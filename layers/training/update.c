@@ -2,6 +2,7 @@
 #include "layers/training/update.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,11 +10,15 @@
 #include "layers/training/exact/squares.h"
 #include "spmd/device/device.h"
 
-/* Opens the group over AXES; an axis that the mesh lacks has size 1. */
+/* Opens the group over AXES; axes that the mesh lacks have size 1. */
 static int open_group(struct sl_spmd *self, const char *axes, struct sl_group *group) {
-    struct sl_members members;
-    if (sl_mesh_members(self->mesh, self->coordinate, axes, &members) > 0) return sl_group_axes(self, axes, group);
-    return sl_group_list(self, 1, &self->coordinate, group);
+    char there[SL_MAX_AXES * SL_AXIS_NAME] = "";
+    for (int a = 0; a < self->mesh->axes; a++) {
+        const char *name = self->mesh->axis[a].name;
+        const size_t used = strlen(there);
+        if (sl_axes_have(axes, name)) snprintf(there + used, sizeof there - used, "%s%s", used ? "," : "", name);
+    }
+    return *there ? sl_group_axes(self, there, group) : sl_group_list(self, 1, &self->coordinate, group);
 }
 
 /* The most sums of a range in a step. */

@@ -2,6 +2,8 @@
  * counter. */
 #include "layers/training/exact/leaves.h"
 
+#include <string.h>
+
 #include "layers/modules/leaves.h"
 #include "spmd/device/device.h"
 
@@ -41,6 +43,10 @@ int sl_leaves_check(struct sl_spmd *self, int leaves, int gradients, const struc
             "the trainer's option exact is %d: it must be 0, or so many leaves that each of %d coordinates has "
             "1, 2, 4, ... of them",
             leaves, members);
+    if (strchr(parameters->data_axis, ','))
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the trainer's option exact is %d: leaves lie along one axis, and data_axis is \"%s\"", leaves,
+                       parameters->data_axis);
     if (parameters->turns)
         return sl_fail(self, SL_BAD_INPUT, "the trainer's options exact and offload_weights: choose one of them");
     return are_whole(self, leaves, gradients, parameters) ? SL_OK : SL_BAD_INPUT;

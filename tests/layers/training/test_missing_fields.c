@@ -238,6 +238,9 @@ FAULT(same_stage, t->name = "front")
 FAULT(same_name, t->type = &scales_twice)
 FAULT(no_data_axis, t->options.data_axis = NULL)
 FAULT(one_axis, t->options.data_axis = "model")
+FAULT(listed_axis, t->options.data_axis = "data,model")
+FAULT(absent_axis, t->options.data_axis = "data,rows")
+FAULT(listed_leaves, t->options.data_axis = "data,rows"; t->options.exact = 2)
 FAULT(wrong_data_axis, t->options.data_axis = "dta")
 FAULT(no_line, t->type = &silent)
 FAULT(no_weights, t->type = &unweighed)
@@ -285,7 +288,8 @@ static const struct fault faults[] = {
     {"parameter front.dense.kernel is declared by stages of ranks 0 and 1", same_stage, false},
     {"parameter back.own.scale is declared twice", same_name, false},
     {"option data_axis is NULL: it must be the name of the axis", no_data_axis, true},
-    {"option data_axis is \"model\", and so is the pipeline's option axis", one_axis, true},
+    {"option data_axis \"model\" has the pipeline's option axis \"model\"", one_axis, true},
+    {"option data_axis \"data,model\" has the pipeline's option axis \"model\"", listed_axis, true},
     {"module type dense was given no x in backward: the module around it must set x.lasts as", no_child_input, true},
     {"module type dense was given no dy in backward: the module around it must set y.lasts as", no_child_gradient,
      true},
@@ -295,6 +299,7 @@ static const struct fault faults[] = {
     {"option clip is nan", no_clip, true},
     {"option accumulate is -1", no_passes, true},
     {"option exact is -1: it must be 0, or so many leaves", no_leaves, true},
+    {"option exact is 2: leaves lie along one axis, and data_axis is \"data,rows\"", listed_leaves, true},
     {"option leaves is 3: it must be 1, 2, 4, ..., at most 1048576, and a multiple of the 1 coordinates", odd_leaves,
      true},
     {"option offload_directory is NULL: it must be the folder", no_folder, true},
@@ -317,10 +322,12 @@ static struct sl_schedule make(bool lower) {
 }
 
 static void what_is_complete_runs(void **state) {
-    struct mistake none = {.schedule = make(true)};
+    static const struct fault absent = {"", absent_axis, true}; /* it has size 1 */
+    struct mistake none = {.schedule = make(true)}, longer = {.fault = &absent, .schedule = none.schedule};
     (void)state;
     expect_ok("model=2", program, &none);
     expect_ok("data=2,model=2", program, &none);
+    expect_ok("data=2,model=2", program, &longer);
     none.bare = true;
     expect_ok("model=2", program, &none);
     sl_schedule_free(&none.schedule);
