@@ -19,6 +19,7 @@ static const char *refused(const struct transformer_job *job) {
     const char *const command[] = {[TRANSFORMER_EVALUATE] = "transformer evaluate",
                                    [TRANSFORMER_GENERATE] = "transformer generate",
                                    [TRANSFORMER_EXPORT] = "transformer export"};
+    const bool advises = training->advice && sl_option_given(config->common.command, "advice"); /* not by default */
     if (job->command != TRANSFORMER_TRAIN) return command[job->command];
     return config->experts          ? "--experts"
            : training->exact        ? "--exact"
@@ -27,6 +28,7 @@ static const char *refused(const struct transformer_job *job) {
            : config->sample_every   ? "--sample-every"
            : config->search.plan    ? "--plan"
            : config->search.machine ? "--machine"
+           : advises                ? "--advice"
                                     : NULL;
 }
 

@@ -131,7 +131,8 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
                                .forward_only = from->forward_only,
                                .local = 1,
                                .pass = 1};
-    int status = sl_job_open(&job->job, &variant->mesh, engine, error);
+    int status = from->parts > 1 ? transformer_check_context(job, &variant->mesh, error) : SL_OK;
+    if (status == SL_OK) status = sl_job_open(&job->job, &variant->mesh, engine, error);
     if (status == SL_OK) status = sl_transformer_check(&job->model, &job->job.mesh, error);
     if (status == SL_OK) status = transformer_fit(job, error);
     if (status == SL_OK) status = transformer_check_samples(job, error);
