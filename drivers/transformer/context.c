@@ -8,7 +8,8 @@ const struct sl_option transformer_context_table[] = {
     {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by), .value = "gather",
      .keep = SL_KEPT_FREE, .read = "mesh=*context=*",
      .help = "with an axis context, whose coordinates have two blocks of each sequence: how a block's tokens see the "
-             "other blocks. gather: each coordinate gathers all keys and values of a layer"},
+             "other blocks. gather: each coordinate gathers all keys and values of a layer. --zero and "
+             "--fsdp shard over this axis, too"},
     {0},
 };
 
