@@ -41,7 +41,9 @@ int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, stru
     size_t most = 0;
     keys->group = -1;
     if (!plan->context_axis) return SL_OK;
-    if (!sl_device.shares_memory || sl_kernels_select()->draws_dropout) return refuse_device(plan);
+    const struct sl_kernels *kernels = sl_kernels_select();
+    if (!sl_device.shares_memory || kernels->draws_dropout || !kernels->attention->takes_parts(shape))
+        return refuse_device(plan);
     SL_TRY(sl_plan_group(plan, plan->context_axis, &keys->group));
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) {
         const size_t bytes = rows * keys->columns[i] * sizeof(float);
