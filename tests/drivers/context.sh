@@ -52,6 +52,21 @@ call evaluate --params run --evaluate-batches 1 --batch 8
 [ $status = 0 ]
 point 'and is evaluated on one coordinate'
 
+# ---- conversations: tokens that are not scored, padding, several in a sequence ----
+
+for word in one two three four; do
+    printf '{"messages": [{"role": "user", "content": "%s"}, {"role": "assistant", "content": "%s, %s"}]}\n' $word $word $word
+done >chats.jsonl
+for packing in --pack --no-pack; do
+    options="--chat chats.jsonl --validation 0 --model-dimension 32 --n-heads 4 --blocks 1 --sequence 192 --no-advice"
+    call train $options $packing --batch 2 --steps 3 --json --mesh data=1
+    values loss >single
+    call train $options $packing --batch 2 --steps 3 --json --mesh data=2,context=2
+    values loss >several
+    [ $status = 0 ] && near 2e-6 several single
+    point "conversations $packing"
+done
+
 # ---- memory ----
 
 for n in 1 2 4 8; do
