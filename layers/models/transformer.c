@@ -93,8 +93,6 @@ static int check_experts(const struct sl_transformer *t, const struct sl_mesh *m
     if (t->choices < 1 || t->choices > t->experts)
         return sl_error_set(error, SL_BAD_INPUT, "a token goes to %d of the %d experts: choose from 1 to %d",
                             t->choices, t->experts, t->experts);
-    if (sl_transformer_divides(mesh))
-        return sl_error_set(error, SL_BAD_INPUT, "experts take whole sequences: leave out the mesh's axis context");
     SL_TRY(check_split("the number of experts", t->experts, data, sl_data_axis, error));
     return check_split("expert dimension", t->expert_dimension, tensor, sl_tensor_axis, error);
 }

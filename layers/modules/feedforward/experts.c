@@ -78,7 +78,10 @@ static int check(const struct sl_experts *shape, const struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%sexperts: %d rows a microbatch are no whole number of sequences of %d", plan->name,
                             plan->rows, plan->sequence);
-    return SL_OK;
+    if (!plan->context_axis) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT,
+                        "%sexperts: they take whole sequences, and these are divided over \"%s\"", plan->name,
+                        plan->context_axis);
 }
 
 /* Slots of an expert for a sequence of LENGTH tokens; a token needs at most one of them. */

@@ -199,7 +199,7 @@ static void misfits_are_refused(void **state) {
     job.model.experts = 2;
     job.model.choices = 1;
     job.model.expert_dimension = 16;
-    refuse(job, "experts take whole sequences");
+    refuse(job, "moe.experts: they take whole sequences, and these are divided over \"context\"");
     job = latent("data=1,pipe=1,context=2");
     job.model.positions = SEQUENCE / 2;
     refuse(job, "sequences of 48, but there are only 24 positions");

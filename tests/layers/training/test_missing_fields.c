@@ -322,7 +322,7 @@ static struct sl_schedule make(bool lower) {
 }
 
 static void what_is_complete_runs(void **state) {
-    static const struct fault absent = {"", absent_axis, true}; /* it has size 1 */
+    static const struct fault absent = {"", absent_axis, true}; /* the mesh has no axis "rows" */
     struct mistake none = {.schedule = make(true)}, longer = {.fault = &absent, .schedule = none.schedule};
     (void)state;
     expect_ok("model=2", program, &none);
