@@ -1,5 +1,5 @@
 #!/bin/sh
-# accuracy.sh DRIVERS - an epoch of Fashion-MNIST teaches a small model what it should; prints TAP.
+# accuracy.sh DRIVERS - test accuracy of a small model after an epoch of Fashion-MNIST; prints TAP.
 drivers=$1
 . "$(dirname "$0")/../rigs/points.sh"
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# bad_input.sh DRIVERS REACH - bad input ends a driver with status 2 and one line that names it; prints TAP. Where REACH is
+# bad_input.sh DRIVERS REACH - bad input ends a driver with status 2 and one line that names it; prints TAP. If REACH is
 # small, as sanitizers take long to begin, one driver stands for others that read their options by the same code.
 drivers=$1 reach=$2
 . "$(dirname "$0")/../rigs/points.sh"
@@ -35,7 +35,7 @@ asked() {
     return 1
 }
 
-# ---- what all drivers do alike ----
+# ---- options that all drivers share ----
 
 echo --help >help
 for driver in looping_pipeline loss_equality schedule 'transformer train' 'transformer evaluate' \
@@ -97,7 +97,7 @@ status=$?
 [ $status = 2 ] && [ ! -s out ] && grep -q '^shardloop-schedule: --nonsense: no such option' err
 point 'a driver under the name that it is installed by'
 
-# ---- what a classifier is trained on ----
+# ---- data of a classifier ----
 
 mkdir -p odd/train-images-idx3-ubyte circle
 ln -s train-images-idx3-ubyte.gz circle/train-images-idx3-ubyte.gz
@@ -142,7 +142,7 @@ answers '</html>' report -- run
 answers '"run":"run"' report --json run
 answers '"run":"this"' report --json this=run
 
-# ---- what was meant ----
+# ---- suggestions ----
 
 means() {
     refuses "did you mean $1?" $2 $3 $4
@@ -288,7 +288,7 @@ refuses '--timeout: "0" is not a number' $train --dry-run --timeout 0
 refuses '--m: short for more than one option' $train --m 3
 refuses 'no-such-engine' $train --dry-run --engine no-such-engine
 
-# ---- what all training drivers understand: neither other words, nor numbers out of range, nor nothing ----
+# ---- options of all training drivers: bad words, numbers out of range, empty values ----
 
 for driver in looping_pipeline 'transformer train' loss_equality; do
     asked "$driver" 'transformer train' || continue
@@ -433,7 +433,7 @@ refuses '--spread-head and --sample-every' $spread --sample-every 1
 refuses '--fuse 2: a spread head takes one microbatch at a time' $spread --fuse 2
 refuses 'a vocabulary of 256 tokens in chunks of 256 does not divide over 2 stages' $spread --vocab-size 256
 refuses '2 layers: each of the 4 stages (pipe=2, loops 2) needs at least one' $spread --blocks 1 --loops 2
-answers coordinate $train --mesh data=4,pipe=2 --rope-dim 2 --dry-run # what data does not divide stays whole over it
+answers coordinate $train --mesh data=4,pipe=2 --rope-dim 2 --dry-run # an axis data that does not divide leaves arrays whole
 refuses 'rope dimension 3' $train --rope-dim 3
 refuses 'mesh axis "model": the transformer' $train --mesh data=2,model=2
 refuses 'mesh axis "model": the transformer' $generate --mesh model=2 --prompt a

@@ -173,7 +173,7 @@ train 12 --mesh model=2 --resume "$(name 8)" --save saved
 [ $status = 0 ] && [ ! -s err ] && [ "$(ls saved | tr '\n' ' ')" = 'step-00000008.safetensors step-00000012.safetensors ' ]
 point 'what a crash has left is removed'
 
-# ---- what does not fit ----
+# ---- models and runs that do not match ----
 
 base="$small --mesh model=2"
 refuses 'hidden is 16 in the checkpoint, and 8 here' $base --resume saved --hidden 8

@@ -65,7 +65,7 @@ point 'and nothing is written: --params'
 refused 'is damaged: its checksum is ' $evaluate --params damaged
 refused 'is damaged: its checksum is ' $generate --params "$(name 2 damaged)"
 
-# Where there is an older one, the line names it, and it can be resumed.
+# If there is an older checkpoint, the line names it, and a run can resume from it.
 cp "$(name 4)" whole
 flip "$(name 4)" $((size - 2)) 3
 refused "$(name 4): tensor " $train --steps 4 --resume saved --json
@@ -159,7 +159,7 @@ refused 'astray/: cannot be written' $train --steps 2 --gradients astray/
 ln -s /dev/null device
 refused 'device: cannot be opened: it is a device, allowed is a regular file' $train --steps 2 --gradients device
 
-# ---- what disappears ----
+# ---- directories removed during a run ----
 
 for way in '' --save-async; do
     begin --steps 1000000 --save gone --save-every 1 $way

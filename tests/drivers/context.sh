@@ -1,6 +1,6 @@
 #!/bin/sh
 # context.sh DRIVERS - transformer train on a mesh with the axis context, whose coordinates divide sequences: the
-# losses, parameters and memory, and what is refused; prints TAP.
+# losses, parameters and memory, and refusals; prints TAP.
 driver=$1/transformer
 . "$(dirname "$0")/../rigs/points.sh"
 
@@ -86,7 +86,7 @@ point 'planned bytes are held'
 call train $own --show-shardings --mesh data=2,context=2
 holds 'kernels are sharded over both axes' 'tensor,data+context'
 
-# ---- what is wrong gets one line ----
+# ---- refusals: one line each ----
 
 # wrong TEXT COMMAND ARGUMENT...: status 2, nothing on stdout, one line with TEXT on stderr.
 wrong() {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# data.sh DRIVERS - what drivers read to train and to evaluate on, what evaluations print, and text that comes out again;
+# data.sh DRIVERS - data to train and to evaluate on, lines of evaluations, and text that comes out again;
 # prints TAP.
 driver=$1/transformer
 looping=$1/looping_pipeline
@@ -91,7 +91,7 @@ for layout in data=8 data=2,pipe=2,tensor=2 'tensor=4 --vocabulary-parallel' 'pi
     near 2e-6 others wanted && [ "$(values tokens)" = $((size - 1)) ]
     point "the same on $layout"
 done
-# What was measured, then the same simulated: the parts of a stream are shorter than it, and no coordinate works longer.
+# Measured, then simulated times: the parts of a stream are shorter than it, and no coordinate works longer.
 for layout in data=1 pipe=4 'data=2,pipe=2 --microbatches 4' 'pipe=2 --schedule looped-bfs --loops 2' 'pipe=2 --schedule zbv'; do
     call $evaluate --eval-data text --json --mesh $layout
     tr '{,}' '\n' <out | sed -n 's/"\(ms\|ramp_up_ms\|ramp_down_ms\|utilization\)"://p' | awk '

@@ -1,12 +1,12 @@
 #!/bin/sh
-# device.sh BUILD DEVICE SOURCE - that layers compute on the devices that the build is for, and what happens
-# where there are none; prints TAP.
+# device.sh BUILD DEVICE SOURCE - layers compute on the devices that the build is for; messages if there are none;
+# prints TAP.
 build=$1 device=$2 layers=$3/layers
 . "$(dirname "$0")/../rigs/points.sh"
 driver=$build/drivers/looping_pipeline
 
 # regions FILE: the lines of its target regions' directives, but for those marked "only on GPUs". Where a
-# macro has one, those where the macro is used.
+# macro has one, the lines that use the macro.
 regions() {
     awk '/^#define [A-Z_]+\(/ { split($2, name, "("); macro = name[1]; within = 1 }
         within && /(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(/ { has[macro] = 1 }

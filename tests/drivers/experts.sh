@@ -1,6 +1,6 @@
 #!/bin/sh
 # experts.sh DRIVERS - the transformer with experts in place of MLPs: the same training in every layout, reports,
-# generation, what is refused; prints TAP.
+# generation, refusals; prints TAP.
 driver=$1/transformer
 . "$(dirname "$0")/../rigs/points.sh"
 
@@ -36,7 +36,7 @@ for options in '--experts 4' '--experts 4 --top-k 1 --capacity 0.5 --no-fsdp --c
     same --mesh pipe=3,data=2 --schedule zbv --microbatches 4
 done
 
-# ---- what is said ----
+# ---- reports ----
 
 options='--experts 4 --top-k 2 --shared-experts 1 --expert-dim 24'
 call train $model --data text --steps 2 $options
@@ -67,7 +67,7 @@ done
 [ -s data=1 ] && cmp -s data=1 data=2,pipe=2,tensor=2
 point 'the same tokens'
 
-# ---- what is wrong gets one line ----
+# ---- refusals: one line each ----
 
 # wrong TEXT COMMAND ARGUMENT...: status 2, nothing on stdout, one line with TEXT on stderr.
 wrong() {

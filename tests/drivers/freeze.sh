@@ -48,7 +48,7 @@ assert found
 END
 }
 
-# freezes PATTERN ARGUMENT...: a step leaves what matches as it was, and moves the rest as without --freeze.
+# freezes PATTERN ARGUMENT...: a step leaves matching tensors alone, and moves the rest as without --freeze.
 freezes() {
     pattern=$1
     shift
@@ -65,7 +65,7 @@ freezes() {
     point "frozen: $pattern: $*"
 }
 
-# ---- what stays and what moves ----
+# ---- frozen and trained tensors ----
 
 pattern='blocks.0.*' # the next layout has the next one
 
@@ -101,7 +101,7 @@ for layout in '--mesh pipe=2' '--mesh pipe=4 --schedule 1f1b' '--mesh pipe=2 --s
     point "the same bits over stages and schedules: $layout"
 done
 
-# ---- what is kept ----
+# ---- gradients and memory ----
 
 train some --steps 1 --mesh data=1 --freeze 'blocks.*' --gradients gradients
 names some >names
@@ -149,7 +149,7 @@ call evaluate --params half
 [ $status = 0 ] && [ ! -s err ]
 point 'evaluate takes what has been trained'
 
-# A tensor of a published model that is three parameters has no gradient where one of them is frozen.
+# A published tensor that holds three parameters has no gradient if one of them is frozen.
 python3 "$tool" tokens tokens.safetensors
 call train --model "$data/published/gpt2" --data tokens.safetensors --mesh data=1,pipe=2 --sequence 16 --batch 4 --steps 1 --freeze '*.gqa.k.kernel,*.gqa.q.bias' --gradients gradients
 python3 - gradients >left <<'END'

@@ -3,7 +3,7 @@
 drivers=$1
 . "$(dirname "$0")/../rigs/points.sh"
 
-# fuses RUN DRIVER ARGUMENT...: gradients, and what is printed, are those of a run that is not fused.
+# fuses RUN DRIVER ARGUMENT...: gradients and output are those of a run that is not fused.
 fuses() {
     run=$1
     driver=$drivers/$2
@@ -42,7 +42,7 @@ fuses 4 transformer $model --mesh tensor=4 --sequence 12 --no-fsdp
 fuses 4 transformer $model --mesh data=2,tensor=2 --experts 4 --top-k 2 --shared-experts 1
 fuses 4 transformer $model --mesh data=2,tensor=2 --precision bf16 --loops 2 --schedule looped-bfs --blocks 4 --mesh pipe=2,tensor=2
 
-# ---- what is chosen, and what is told ----
+# ---- length of a run, and reports of it ----
 
 driver=$drivers/looping_pipeline
 call $small --steps 2 --profile

@@ -1,6 +1,6 @@
 #!/bin/sh
-# heading.sh DRIVERS - what a run says of itself before and beside its steps: mesh, cores, schedule, random numbers, rates;
-# and that the trace keeps what a comparison has to say; prints TAP.
+# heading.sh DRIVERS - heading of a run and lines beside its steps: mesh, cores, schedule, random numbers, rates;
+# and the same in a trace, for comparisons; prints TAP.
 drivers=$1
 . "$(dirname "$0")/../rigs/points.sh"
 
@@ -76,7 +76,7 @@ $drivers/transformer train $grouped --attention gqa --batch 4 --data text --mesh
 [ -s parameters ] && head -n 1 out | cmp -s - parameters
 point 'a dry run tells the parameters, too'
 
-# trained PATTERN: of the parameters that the last call has told, those whose names do not begin so, each once.
+# trained PATTERN: parameters in the output of the last call whose names do not begin so, each once.
 trained() {
     python3 -c '
 import json, math, sys
@@ -103,7 +103,7 @@ status=$?
 [ $status = 0 ] && [ ! -s err ] && ! grep -qv '^{' out
 point 'nothing in JSON'
 
-# ---- what is said of cores elsewhere ----
+# ---- shared cores in profiles and traces ----
 
 on_one_core "$drivers/looping_pipeline" $small --mesh data=2,model=2 --steps 4 --profile --trace trace --delay-ms 5
 [ $status = 0 ] && [ "$(grep -cx "$shared" out)" = 2 ] && grep -q '^ms a step .* not ready  transfer  no core ' out

@@ -44,7 +44,7 @@ ends_well() {
     esac
 }
 
-# try WHAT COMMAND...: collects in bad what did not end well.
+# try NAME COMMAND...: adds a command that ends badly to bad.
 try() {
     what=$1
     shift

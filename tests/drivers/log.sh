@@ -53,7 +53,7 @@ done
 [ $? = 0 ] && grep -q '"looping":{.*"schedule":"mine"' out
 point "JSON has the schedule's name"
 
-# Where stderr is no terminal it tells at steady times how far a run is.
+# If stderr is no terminal, progress is reported at steady times.
 "$drivers/transformer" train $tiny --steps 12 --delay-ms 20 --progress-every 0.2 >out 2>err
 status=$?
 said='^transformer: step [0-9]* of 12, [0-9]* tokens/s, [0-9]*s left$'

@@ -36,7 +36,7 @@ fails() {
 
 # ---- the same results ----
 
-# results FILE: its JSON without what was measured, and predicted by that.
+# results FILE: its JSON without measured values and predictions from them.
 results() {
     sed -E 's/,"median_ms":[^,]*,"held_bytes":[0-9]*(,"predicted":\{[^}]*\})?(,"measured_bubble":[^,}]*)?//g' "$1"
 }
@@ -220,7 +220,7 @@ run 4 looping_pipeline --mesh data=2,model=2 --lr 1000000 --steps 100 --json
 [ $status = 3 ] && says 'is not finite'
 point 'a loss that is not finite'
 
-# on_full RANK ARGUMENT...: four processes, of which that one has a disk of 64 KB where the others have a folder.
+# on_full RANK ARGUMENT...: four processes; RANK has a disk of 64 KB in place of a folder.
 on_full() {
     rank=$1 driver=looping_pipeline
     shift
@@ -241,8 +241,8 @@ else
     echo '# SKIP mounts are not allowed here'
 fi
 
-# begin ARGUMENT...: eight processes in the background, which leave their ids; returns when they train. $to: where each
-# writes, if not to the launcher.
+# begin ARGUMENT...: eight processes in the background, which leave their ids; returns when they train. $to: the output of
+# each, if not the launcher.
 to=/dev/stdout
 begin() {
     driver=looping_pipeline
@@ -254,7 +254,7 @@ begin() {
     until [ -s out ] || [ -s metrics ] || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
 }
 
-# ends_in_time: the launcher, within seconds, of which there are more where processes are many and cores few.
+# ends_in_time: the launcher ends within seconds; many processes on few cores have more.
 ends_in_time() {
     (sleep 20 && kill -KILL $launcher $(cat process.*)) >/dev/null 2>&1 &
     guard=$!
@@ -263,7 +263,7 @@ ends_in_time() {
     kill $guard 2>/dev/null
 }
 
-# none_left: within seconds no process is, but such as have ended and nobody has asked for their status.
+# none_left: within seconds no process is left, except zombies.
 none_left() {
     tries=0
     for file in process.*; do
@@ -312,7 +312,7 @@ ends_in_time
 [ $status = 0 ] && none_left && [ ! -s err ] && tail -n 1 out | grep -q '"interrupted":true'
 point 'SIGTERM ends the run after the step'
 
-export OMPI_MCA_odls_base_sigkill_timeout=8 # mpirun gives a second, which a step can take where others compute, too
+export OMPI_MCA_odls_base_sigkill_timeout=8 # mpirun gives a second; a step can take it if others compute, too
 # Open MPI's mpirun stops reading their output at once, and who writes to it waits; what goes to a file is theirs.
 to=/dev/null begin --metrics metrics
 unset OMPI_MCA_odls_base_sigkill_timeout

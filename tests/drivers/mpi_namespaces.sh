@@ -75,7 +75,7 @@ for test in channel collectives; do
     point "test_$test"
 done
 
-# Without what was measured, and predicted by that.
+# Without measured values and predictions from them.
 results() {
     sed -E 's/,"median_ms":[^,]*,"held_bytes":[0-9]*(,"predicted":\{[^}]*\})?(,"measured_bubble":[^,}]*)?//g' "$1"
 }
@@ -107,7 +107,7 @@ hears() {
     [ "$(grep -c '^looping_pipeline: ' err)" = 1 ] && grep -qF -- "$1" err
 }
 
-# finish: what is left.
+# finish: waits for the launcher.
 finish() {
     sleep 1
     clear_hosts

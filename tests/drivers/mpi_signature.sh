@@ -13,8 +13,8 @@ tiny='train --model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --seque
 awk 'BEGIN { for (i = 0; i < 400; i++) printf "the quick brown fox jumps over the lazy dog %d. ", i }' >text
 mkdir first other
 
-# A run that is refused is mostly waiting for the launcher, so that several are made at a time, each in a folder of its
-# own; what each has left is looked at in the end.
+# A run that is refused is mostly waiting for the launcher: several run at a time, each in a folder of its
+# own; their output is checked in the end.
 runs=0
 at_a_time=4
 
@@ -36,7 +36,7 @@ start() {
 }
 
 # pair PROGRAM ARGUMENT...: of four processes the last two are PROGRAM with these arguments besides. Each pair has a
-# directory of its own, where --data data is.
+# directory of its own, the place of --data data.
 pair() {
     program=$1
     shift
@@ -44,7 +44,7 @@ pair() {
         -n 2 sh -c 'cd "$0" && exec "$@"' other "$program" $tiny --data data $common "$@"
 }
 
-# wants CHECK ARGUMENT...: what the last run has to have done.
+# wants CHECK ARGUMENT...: the expected end of the last run.
 wants() {
     for word in "$@"; do printf '%s\n' "$word"; done >run.$runs/wants
 }
@@ -157,7 +157,7 @@ common='--mesh x=2,y=2'
 one sharding --shape 4,4
 wants refused sharding '--shape is 2,4 at coordinates 0-2 and 4,4 at coordinate 3 (x=1, y=1)$'
 
-# ---- what keeps one process from the run, or all: said once ----
+# ---- faults of one process, or of all: reported once ----
 
 common='--mesh data=2,model=2 --layers 4 --hidden 16'
 one looping_pipeline --lr x
@@ -171,7 +171,7 @@ common='--mesh data=2,model=2 --layers 4 --hidden 16 --data fashion-mnist:nowher
 one looping_pipeline
 wants says_once '.*nowhere'
 
-# ---- what they did ----
+# ---- results ----
 
 wait
 run=0

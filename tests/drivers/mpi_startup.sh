@@ -32,7 +32,7 @@ begin() {
     done
 }
 
-# is_left: whether a process of the run is, but such as have ended and nobody has asked for their status.
+# is_left: whether a process of the run is left, zombies aside.
 is_left() {
     for file in process.*; do
         lives "$(cat "$file")" && return
@@ -49,7 +49,7 @@ release_launcher() {
 }
 
 # only_aborted SIGNAL: Open MPI 4.1's mpirun has told that it aborts the job, and nobody has told more. It does so, and
-# may end with status 0, where a process is killed before it has come as far as MPI: nobody knows its rank then.
+# may end with status 0, if a process is killed before MPI knows its rank.
 only_aborted() {
     [ "$1" = KILL ] && grep -q 'Per user-direction, the job has been aborted' err && ! grep -q '^looping_pipeline: ' err
 }
@@ -114,7 +114,7 @@ else
     moments STOP 0 40 80 120 200 300 $(later 2 2)
     moments KILL 0 50 100 200 $(later 2 2)
 fi
-# stands_still WHERE TEXT: the second of three processes does.
+# stands_still MOMENT TEXT: the second of three processes stops at that moment.
 stands_still() {
     timeout -s KILL 120 "$mpirun" 3 "$tests/stand_still" "$1" >out 2>err </dev/null
     status=$?
@@ -126,7 +126,7 @@ stands_still late 'coordinate 1 (data=1) is absent: no sign of it for 1 s, since
 stands_still in 'has been stopped for 1 s, while others wait for the end of the run'
 stands_still after 'has been stopped for 1 s, before all have left MPI'
 
-# finds_late WHERE: the second of three processes stops, which the third finds 0.8 s after the first one has said so. The
+# finds_late MOMENT: the second of three processes stops; the third finds it 0.8 s after the first has reported it. The
 # launcher, which would have ended it by then, is as slow: it stands still, too, until all is over.
 finds_late() {
     mkdir "late-$1" && cd "late-$1" || return
@@ -181,7 +181,7 @@ case $(mpirun --version) in
 esac
 point 'the only coordinate is lost, and those beyond the mesh say so'
 
-# The launcher is killed; its processes end by themselves, and nobody is left to tidy up.
+# If the launcher is killed, its processes end by themselves; none is left.
 mkdir launcher
 cd launcher
 begin

@@ -1,5 +1,5 @@
 #!/bin/sh
-# output.sh DRIVERS - what a driver prints, where, and how a run ends that is cut short; prints TAP.
+# output.sh DRIVERS - output of a driver, its streams, and the end of a run that is cut short; prints TAP.
 drivers=$1
 . "$(dirname "$0")/../rigs/points.sh"
 
@@ -153,7 +153,7 @@ for arguments in '' '--svg loss' '--terminal all' --json; do
     point "report $arguments: a full disk under the file"
 done
 
-# ---- where coordinates run ----
+# ---- placement of coordinates ----
 
 cores=$(env -u OMP_NUM_THREADS nproc)
 row='\{"coordinate":[0-9]+,"axes":\{[^}]*\},"host":"[^"]+","pus":\[[0-9,]+\],"bound":(true|false),"sharers":[0-9]+,'

@@ -26,7 +26,7 @@ short_run() {
     esac
 }
 
-# use_of OPTION: what becomes of its file. Streams and replaced files are written, and files in the directories of
+# use_of OPTION: the use of its file. Streams and replaced files are written, and files in the directories of
 # checkpoints, of journals and of events.
 use_of() {
     case $1 in
@@ -54,7 +54,7 @@ names_file() {
     esac
 }
 
-# options DRIVER: those that take files, a line each; arguments that are no options; and @.
+# options DRIVER: its options that take files, a line each; arguments that are no options; and @.
 options() {
     "$drivers/"$1 --help all | sed -n '/^Arguments:/,/^$/s/^  \([A-Z][A-Z]*\)  .*/\1/p'
     "$drivers/"$1 --help all | sed -n 's/^  --\([a-z0-9-]*\) \([^ ][^ ]*\).*/\1 \2/p' | while read -r option value; do
@@ -180,7 +180,7 @@ for driver in looping_pipeline loss_equality schedule plan report diff sharding 
             case $tested in *" $other "*) continue ;; esac # the pair has come the other way round
             uses="$(use_of "$written") $(use_of "$other")"
             case "$driver $other $uses" in
-            *' saved checkpoint') ;; # a run goes on where it saves
+            *' saved checkpoint') ;; # a run goes on from its own checkpoints
             *' saved journal' | *' journal saved' | *' events saved' | *' events journal' | *' saved events' | *' journal events')
                 fresh
                 run "$driver" --$written dir/ --$other dir
@@ -231,7 +231,7 @@ for driver in looping_pipeline loss_equality schedule plan report diff sharding 
             esac
         done
     done
-    # What is printed goes to a file, too. The shell has opened it.
+    # Output goes to a file, too. The shell has opened it.
     for other in $list; do
         fresh
         path=t
@@ -265,7 +265,7 @@ run "$driver" --metrics /usr/share/common-licenses/metrics
 refused 'one of the files of --data /usr/share/common-licenses'
 point 'the data that are read without an option'
 
-# ---- what is no file ----
+# ---- paths that are no files ----
 
 mkfifo fifo
 mkdir empty
@@ -281,7 +281,7 @@ tried() {
     [ $((cases % 20)) != 0 ] || wait
 }
 
-# judge: those cases; what is written from beginning to end may go to a device.
+# judge: reads these cases; a stream may go to a device.
 judge() {
     wait
     for i in $(seq "$cases"); do
@@ -303,7 +303,7 @@ for kind in fifo device socket directory; do
         fifo\ *) mkfifo "path.$cases" ;; # one of its own: a case must not be the other end of another one
         device\ *) ln -s /dev/zero "path.$cases" ;;
         socket\ *) ln socket "path.$cases" ;;
-        'directory save' | 'directory journal' | 'directory tensorboard') continue ;; # that is what it takes
+        'directory save' | 'directory journal' | 'directory tensorboard') continue ;; # these options take a directory
         directory\ *) ln -s empty "path.$cases" ;;
         esac
         tried "$kind" "$driver" "$option" "path.$cases"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# peak.sh DRIVERS - what products reach on this machine is measured once and kept, and no file can end a run; prints TAP.
+# peak.sh DRIVERS - the peak of products is measured once and saved; a bad file of it ends no run; prints TAP.
 driver=$1/transformer
 . "$(dirname "$0")/../rigs/points.sh"
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# report.sh DRIVERS - what the driver report makes of metrics and traces; prints TAP.
+# report.sh DRIVERS - pages and lines that the driver report makes of metrics and traces; prints TAP.
 drivers=$1
 driver=$drivers/report
 . "$(dirname "$0")/../rigs/points.sh"
@@ -105,7 +105,7 @@ cat steps | "$driver" --json /dev/stdin >out 2>err
 [ $? = 0 ] && grep -q '"steps":4,' out
 point 'metrics from a pipe'
 
-# ---- what chance may make is no best ----
+# ---- chance makes no best run ----
 
 # noisy NAME MS LOSS: 200 steps whose times wander by a tenth, and losses from step to step by 0.2, around these.
 noisy() {
@@ -251,7 +251,7 @@ script -qec "'$driver' whole" /dev/null </dev/null >out 2>err
 grep -q 'a page is nothing for a terminal: write it with --output FILE.html' out
 point 'a page does not go to a terminal'
 
-# ---- where it goes ----
+# ---- output ----
 
 "$driver" whole >page 2>err
 status=$?
@@ -266,7 +266,7 @@ point 'what cannot be written whole leaves the old file'
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 
-# probe FLAG...: opens the page, and prints colours, how many plots were drawn, and what the script has unlocked.
+# probe FLAG...: opens the page, and prints colours, the number of plots drawn, and controls that the script has unlocked.
 probe() {
     {
         cat page

@@ -1,6 +1,6 @@
 #!/bin/sh
 # restart.sh DRIVERS [FAIL_IO] - --restart: a run that is killed at any moment, also while it saves, ends as the run that
-# nobody killed, and whoever ends it is heard; prints TAP.
+# run without a kill; signals of a user end it; prints TAP.
 drivers=$(cd "$1" && pwd)
 fail_io=${2:+$(cd "${2%/*}" && pwd)/${2##*/}}
 mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
@@ -178,7 +178,7 @@ status=$tries
 ! lives $run && tail -n 1 out | grep -q '"interrupted":true'
 point 'a run whose watcher is killed saves and ends'
 
-# ---- what does not fit ----
+# ---- options that do not fit ----
 
 refuses '--restart 3: needs checkpoints to go on from: --save DIR and --save-every N' $small --restart 3 --save other
 refuses '--restart 3: needs checkpoints to go on from' $small --restart 3
@@ -249,7 +249,7 @@ shift
 exec "$@"
 END
 chmod +x shrinks
-# fewer ROOM BATCH ARGUMENT...: a run that begins with four replicas, where there is room for so many.
+# fewer ROOM BATCH ARGUMENT...: a run that begins with four replicas and has room for ROOM.
 fewer() {
     echo "$1" >room
     batch=$2
@@ -272,7 +272,7 @@ point 'no fewer than one, and no more often than allowed'
 fewer 2 8
 [ $status = 137 ] && [ "$(sort -u asked)" = 4 ] && ! grep -q ' on data=' err
 point 'the same mesh, unless fewer are asked for'
-# Four replicas have trained, and two go on with what they have saved, once.
+# Four replicas have trained, and two go on from their checkpoint, once.
 call --layers 2 --hidden 8 --batch 8 --microbatches 1 --json --mesh data=4,model=1 --schedule 1f1b --steps 6 --save four --save-every 3
 fewer 2 8 --restart-mesh fewer --resume four
 [ $status = 0 ] && [ "$(tr '\n' ' ' <asked)" = '4 4 2 ' ] && grep -q 'goes on from four on data=2,model=1' err &&
@@ -292,7 +292,7 @@ if grep -q 'engine "mpi" is not in this build' err || ! command -v mpirun >/dev/
     exit
 fi
 
-# processes: those that the launcher has started, which the watcher has.
+# processes PARENT: processes that the launcher, a child of the watcher, has started.
 processes() {
     for one in $(cat "/proc/$1/task/$1/children"); do
         tr '\0' '\n' <"/proc/$one/cmdline" | head -n 1 | grep -q 'looping_pipeline$' && echo "$one"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# resume.sh DRIVERS DATA - a checkpoint tells its run: nobody describes a model again to use it, and a run that is
+# resume.sh DRIVERS DATA - a checkpoint describes its run: a command needs no options of the model to use it, and a run that is
 # resumed is the same run; prints TAP.
 drivers=$(cd "$1" && pwd)
 data=$(cd "$2" && pwd)
@@ -23,7 +23,7 @@ losses() {
     sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$1"
 }
 
-# stop STEPS: what the run in whole has left after so many of its steps is in saved.
+# stop STEPS: puts the checkpoint that the run in whole has left after STEPS in saved.
 stop() {
     rm -rf saved
     mkdir saved
@@ -119,7 +119,7 @@ for command in generate evaluate train; do
     refused 'model is classifier in the checkpoint, and transformer here' $command --params saved.l
 done
 
-# ---- what is said ----
+# ---- messages ----
 
 driver=$drivers/transformer
 stop 6

@@ -141,7 +141,7 @@ done
 grep -m 1 '\.k_rope\.kernel"' specs | grep -q '"spec":"tensor\*2,data"'
 point 'rotary: rows in two halves, over tensor'
 
-# ---- what is wrong gets one line ----
+# ---- refusals: one line each ----
 
 refuses_with 2 "--example mlp: the mesh has no axis 'tensor'; the figure's is tensor=2" --example mlp --mesh x=2
 refuses_with 2 '--shape: is read only with --example all or addition or gather or layout' --example norm --shape 2,3

@@ -1,5 +1,5 @@
 #!/bin/sh
-# streams.sh DRIVERS - stdout that is closed, that nobody reads or that has no room, files that may not grow, and metrics
+# streams.sh DRIVERS - stdout that is closed, without a reader or without room, files that may not grow, and metrics
 # of a run that goes on; prints TAP.
 drivers=$1
 mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
@@ -111,7 +111,7 @@ for driver in plan schedule sharding gpipe convolution custom_module regression 
     point "a limit on files: stdout of $driver"
 done
 
-# ---- nobody reads any more ----
+# ---- a reader that is gone ----
 
 for json in '' --json; do
     rm -rf saved
@@ -159,7 +159,7 @@ elif command -v mpirun >/dev/null; then
 else
     skip 'a lost reader of a process among others' 'mpirun is not installed'
 fi
-# A coordinate whose output nobody reads does not come back.
+# A coordinate whose output has no reader does not come back.
 mkfifo full
 exec 9<>full
 timeout -s KILL 60 $train --json --steps 1000000 --timeout 1 >full 2>err
@@ -169,7 +169,7 @@ exec 9>&-
 [ $status = 3 ] && grep -q '^shardloop: coordinate 0 (data=0, model=0) is absent: no sign of it for 1 s, since ' err &&
     [ "$(tail -n 1 err)" = 'shardloop: the run has ended, and coordinate 0 (data=0, model=0) has not returned from the program: the process ends in 5 s' ]
 point 'a coordinate that never comes back'
-# What leaves nothing behind ends as other tools do.
+# A program that leaves no files ends as other tools do.
 { "$drivers/schedule" --stages 64 --microbatches 512 2>err; echo $? >code; } | head -n 1 >out
 read -r status <code
 [ "$status" = 141 ] && [ ! -s err ]

@@ -20,7 +20,7 @@ refuses_size() {
     point "refused: $driver $*"
 }
 
-# tells_size DRIVER ARGUMENT...: --dry-run tells what a coordinate needs.
+# tells_size DRIVER ARGUMENT...: --dry-run reports the bytes of a coordinate.
 tells_size() {
     driver=$1
     shift
@@ -48,7 +48,7 @@ refuses_size "$has" looping_pipeline --hidden 16384 --layers 4096
 refuses_size 'at most 2147483647' loss_equality --batch 1048576 --hidden 65536
 refuses_size "$has" loss_equality --batch 1048576 --hidden 1024 --layers 4096
 
-# What is too large to be planned: three ways by sizes alone, each with what it would need.
+# Runs too large to be planned: three ways by sizes alone, each with its bytes.
 names_three() {
     [ "$(grep -oE '(it would fit|, or) with [^()]* \([0-9.]* [MG]B\)' err | wc -l)" = 3 ]
     point "three ways to make it fit: $*"
@@ -62,7 +62,7 @@ names_three transformer generate
 refuses_size "$has" looping_pipeline --hidden 16384 --layers 4096
 names_three looping_pipeline
 
-# What a run needs at least, by sizes alone, is no more than its own plan.
+# The least bytes of a run, by sizes alone, are no more than its own plan.
 far='--attention gqa --mlp silu --biases none --model-dimension 32768 --n-heads 256 --blocks 1 --layers-per-block 250 --batch 8 --microbatches 2'
 for how in '' --no-fsdp '--no-fsdp --zero 2' '--no-fsdp --zero 0' '--no-fsdp --precision bf16 --storage bf16' '--optimizer sgd --momentum 0'; do
     set -- transformer train --data text --sequence 64 --mesh data=4 $far $how
@@ -78,7 +78,7 @@ done
 tells_size transformer train $tiny --data text $huge --blocks 512
 tells_size looping_pipeline --batch 1048576 --hidden 1024
 
-# What is computed a microbatch at a time is no reason to refuse: here the examples do not fit in the limit.
+# Arrays computed a microbatch at a time are no reason to refuse: here the examples do not fit in the limit.
 prlimit --as=800000000 "$drivers/looping_pipeline" --mesh data=1,model=4 --schedule 1f1b --wgrad-group 1 --layers 64 \
     --hidden 1024 --batch 262144 --microbatches 4096 --steps 1 >out 2>err </dev/null
 status=$?

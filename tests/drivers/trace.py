@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""trace.py TRACE COORDINATES [METRICS] - what Perfetto needs of a trace of Chrome's format; status 1 and a line where
+"""trace.py TRACE COORDINATES [METRICS] - checks a trace of Chrome's format for Perfetto; status 1 and a line if
 something is missing. METRICS has a run's JSON lines: the first step is the one that is not recorded. Without METRICS nothing is known
 of steps and losses."""
 import json

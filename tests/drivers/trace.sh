@@ -1,5 +1,5 @@
 #!/bin/sh
-# trace.sh DRIVERS - what --trace records has what Perfetto needs to show it; prints TAP.
+# trace.sh DRIVERS - traces of --trace have the entries that Perfetto needs; prints TAP.
 drivers=$1
 check=$(cd "$(dirname "$0")" && pwd)/trace.py
 . "$(dirname "$0")/../rigs/points.sh"
@@ -70,7 +70,7 @@ status=$?
 [ $status = 0 ] && [ ! -s err ]
 point 'a resumed run'
 
-# What is read ignores names, steps and arrows.
+# Readers ignore names, steps and arrows.
 python3 -c 'import json, sys
 trace = json.load(open("trace"))
 trace["traceEvents"] = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] != "step"]

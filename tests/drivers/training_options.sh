@@ -1,5 +1,5 @@
 #!/bin/sh
-# training_options.sh DRIVERS DEVICE - the options that all training drivers have do what they say, in each; prints TAP.
+# training_options.sh DRIVERS DEVICE - effects of the options that all training drivers share, in each; prints TAP.
 drivers=$1 device=$2
 . "$(dirname "$0")/../rigs/points.sh"
 
@@ -109,7 +109,7 @@ try_steps() {
     call $small --dry-run --json
     [ $status = 0 ] && [ "$(wc -l <out)" = 4 ]
     point "$driver_name: a line of memory a coordinate"
-    # Where backward follows soon, on the first rank.
+    # Backward follows soon on the first rank.
     for kind in none selective full; do
         call $small --batch 256 --microbatches 32 --wgrad-group 1 --schedule 1f1b --dry-run --json --recompute $kind
         values activation_bytes | head -n 1

@@ -10,7 +10,7 @@ model='--model-dimension 16 --n-heads 4 --blocks 2 --layers-per-block 2 --sequen
 for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to be divided, not to be read."; done >text
 train="train $model --batch 8 --data text"
 
-# ---- what is printed ----
+# ---- output ----
 
 number='(null|-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?)'
 rates="\"tokens_per_second\":$number,\"mfu\":$number"
@@ -84,7 +84,7 @@ for option in --dry-run --show-shardings; do
     point "a full disk under $option"
 done
 
-# ---- what is asked for without a run ----
+# ---- reports without a run ----
 
 call $train --dry-run
 holds 'memory of each coordinate' coordinate '0 (data=0, pipe=0, tensor=0)' '7 (data=1, pipe=1, tensor=1)'
@@ -152,7 +152,7 @@ for options in '--zero 0' '--zero 2' '--zero 2 --no-overlap' '--no-overlap'; do
     point "two copies of the model, the same gradients: $options"
 done
 same --schedule looped-bfs --loops 2 --microbatches 4
-# A spread head has the same bits, evaluated and in the gradients, and what it saves goes on without one.
+# A spread head has the same bits, evaluated and in the gradients, and a run without one resumes its checkpoint.
 plain="$train --steps 3 --json --vocab-size 8192 --mesh pipe=2 --microbatches 4 --evaluate-every 2"
 call $plain --gradients plain.grads --save plain
 values loss >losses_plain

@@ -9,7 +9,7 @@ model='--mesh data=1 --model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 
 # The rate is so large that the loss falls and rises again.
 train="train $model --lr 0.3 --evaluate-every 2 --save-every 2"
 
-# best METRICS: after how many steps the least evaluation loss was, of those at steps that are saved.
+# best METRICS: the step with the least evaluation loss, of the steps with a checkpoint.
 best() {
     sed -n 's/.*"step":\([0-9]*\),"evaluation_loss":\([0-9.e+-]*\).*/\2 \1/p' "$1" | LC_ALL=C sort -g | awk 'NR == 1 { print $2 + 1 }'
 }

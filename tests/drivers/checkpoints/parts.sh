@@ -1,6 +1,6 @@
 #!/bin/sh
-# parts.sh DRIVERS SOURCE - checkpoints of which each process writes its part: the same run whoever goes on with it, the same
-# answers of whoever reads it, what is refused, and what is in force after a kill or on a full disk; prints TAP.
+# parts.sh DRIVERS SOURCE - checkpoints written in parts, one a process: any processes resume the run alike, all readers
+# give the same answers; refusals; the checkpoint in force after a kill or on a full disk; prints TAP.
 drivers=$(cd "$1" && pwd) source=$(cd "$2" && pwd)
 mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
 if ! command -v mpirun >/dev/null; then
@@ -88,7 +88,7 @@ point 'another program puts shards together'
 [ "$(ls model--save-parts | wc -l)" = 5 ] && is_same model model--save-parts && is_same adapted adapted--save-parts
 point 'a transformer in parts, its kernels sharded'
 
-# tells FILE: what is computed, of lines of JSON.
+# tells FILE: computed values in lines of JSON.
 tells() {
     grep -o '"\(loss\|final_loss\|perplexity\|tokens\|text\)":[^,}]*' "$1"
 }
@@ -108,7 +108,7 @@ for format in hf gguf; do
     point "export writes the same of parts and file: $format"
 done
 
-# ---- what is refused ----
+# ---- refusals ----
 
 driver=$drivers/looping_pipeline
 refuses '--save-parts: is read only with --save' $small --steps 1 --save-parts
@@ -162,7 +162,7 @@ point 'and what was saved before goes on'
 
 # ---- kills ----
 
-# processes: those that the launcher has started, which the watcher has.
+# processes PARENT: processes that the launcher, a child of the watcher, has started.
 processes() {
     for one in $(cat "/proc/$1/task/$1/children"); do
         tr '\0' '\n' <"/proc/$one/cmdline" | head -n 1 | grep -q 'looping_pipeline$' && echo "$one"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# help.sh DRIVERS REACH - --help of each program: a screen with the options that most runs need, sections, and all; what it
-# says can be used as it stands, unless REACH is small: 20 steps take minutes where products are slow. Prints TAP.
+# help.sh DRIVERS REACH - --help of each program: a screen with the most used options, sections, and all. Runs the examples
+# that it prints, unless REACH is small: 20 steps take minutes if products are slow. Prints TAP.
 drivers=$1 reach=$2
 driver=$drivers/transformer
 . "$(dirname "$0")/../../rigs/points.sh"
@@ -19,7 +19,7 @@ tell() {
 # options FILE: their names, a line each.
 options() { sed -n 's/^  --\(\[no-\]\)\{0,1\}\([a-z0-9-]*\).*/\2/p' "$1" | grep -v '^version$'; }
 
-# Those whose help speaks of a program beside them, for which they are there.
+# Drivers whose help names a program beside them, which is there for that.
 others='looping_pipeline|loss_equality|transformer (train|evaluate|generate|export)|plan (measure|memory|search)|schedule --|diff|drivers?'
 
 echo "$programs" | tr '|' '\n' >list
@@ -29,7 +29,7 @@ while read -r program; do
     [ "$(wc -l <out)" -ge 10 ] && [ "$(wc -l <out)" -le 60 ]
     point "$program --help: 60 lines"
 
-    # What the first has, the second has, too; and so have the sections, each line once.
+    # --help all and the sections have each option of --help, one line each.
     options out >few && options all >many && [ -s many ] && ! grep -vxFf many few >err
     point "$program --help all: all options"
     sed -n '/^--help all tells all/,/^$/p' out | tr '\n' ' ' >told
@@ -75,7 +75,7 @@ point 'shells complete no options that are refused'
 [ $? = 3 ]
 point 'a full disk'
 
-# What one example saves the next ones take. A tenth of the steps reads the same options.
+# The first example saves a model that the next ones read. A tenth of the steps reads the same options.
 for program in 'transformer train' 'transformer evaluate' 'transformer generate' 'transformer export' looping_pipeline loss_equality schedule plan; do
     # shellcheck disable=SC2086
     "$drivers/"$program --help | sed -n '/^Examples:/,/^$/{/^  /p}' | sed ':more; /\\$/{N; s/ *\\\n */ /; b more}' >examples

@@ -1,5 +1,5 @@
 #!/bin/sh
-# diff.sh DRIVERS - two checkpoints compared: equal ones, what differs and where, what cannot be compared; prints TAP.
+# diff.sh DRIVERS - two checkpoints compared: equal ones, differences and their places, refusals; prints TAP.
 drivers=$1
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
 . "$(dirname "$0")/../../rigs/points.sh"
@@ -67,7 +67,7 @@ point 'the largest difference, the largest relative one, and the norm'
 call --json x y
 grep -qF '{"name":"x","a":{"dtype":"F32","shape":[2,3]},"b":{"dtype":"F32","shape":[2,3]},"equal":false,"values":6,"differ":3,"largest":1.0,"largest_at":[1,0],"relative":0.5,"relative_at":[1,0],"norm":0.34' out
 point 'the same as JSON'
-f16='{"x":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}' # of F32 and BF16 what is not finite is refused
+f16='{"x":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}' # values of F32 and BF16 that are not finite are refused
 file x16 "$f16" '\000\074\000\074\000\100'
 file lost "$f16" '\000\074\000\176\000\100'
 call x16 lost
@@ -100,7 +100,7 @@ call more more --all
 [ $status = 0 ] && grep -q '^y       0 of 0$' out
 point 'a tensor of no values'
 
-# ---- what cannot be compared ----
+# ---- refusals ----
 
 refuses '1 arguments: two checkpoints, or two journals, are compared' a
 refuses '3 arguments: two checkpoints, or two journals, are compared' a a a

@@ -1,5 +1,5 @@
 #!/bin/sh
-# journal.sh DRIVERS - two journals compared: equal runs in several layouts, and where others part; prints TAP.
+# journal.sh DRIVERS - two journals compared: equal runs in several layouts, and first differences of others; prints TAP.
 drivers=$1
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
 . "$(dirname "$0")/../../rigs/points.sh"
@@ -81,7 +81,7 @@ call a some
 [ $status = 0 ] && grep -q '^steps 0 to 2: equal$' out && call --json some a && grep -qF '"steps":3,' out
 point 'steps that both have'
 
-# ---- where runs part ----
+# ---- first differences ----
 
 train rate $small $cube --steps 3 --lr 0.002
 call a rate
@@ -117,7 +117,7 @@ call other_plain from_altered --json
 [ $status = 1 ] && grep -qF '"comparable":true' out && grep -qF '"step":1,"what":"value","microbatch":null,"stage":null,"module":"blocks.1.layers.0.mlp.up","tensor":"blocks.1.layers.0.mlp.up.kernel","coordinate":null,' out
 point 'the same between two layouts'
 
-# ---- what cannot be compared ----
+# ---- refusals ----
 
 refuses 'seed42 is a journal, and saved is none: two of a kind' seed42 saved
 refuses 'seed42 is a journal, and saved is none: two of a kind' saved seed42

@@ -1,6 +1,6 @@
 #!/bin/sh
 # exact.sh DRIVERS - --exact: losses, norms' effect and gradients have the same bits whatever the sizes of the data and tensor
-# axes are, over stages, schedules and what a run keeps; prints TAP. With SL_TEST_LONG set, many more layouts.
+# axes are, over stages, schedules and saved activations; prints TAP. With SL_TEST_LONG set, many more layouts.
 drivers=$1
 . "$(dirname "$0")/../../rigs/points.sh"
 . "$(dirname "$0")/layouts.sh"
@@ -253,7 +253,7 @@ gradients() {
     awk '{ own = NF == 3 ? $1 : 0; exit !(own && $2 > 2.9 * own && $2 < 3.1 * own && $3 > 3.9 * own && $3 < 4.1 * own) }'
 point 'sums that wait for other leaves are planned: one for each doubling'
 
-# ---- what is refused ----
+# ---- refusals ----
 
 refuses_all() {
     refuses '--exact: ' $1 --exact nothing

@@ -8,7 +8,7 @@ train() {
     grep -E '"step"|"evaluation_loss"' out | sed 's/,"ms".*//;s/,"tokens_per_second.*//' >digits
 }
 
-# begins NAME MODEL LAYOUT...: what the following layouts are compared with.
+# begins NAME MODEL LAYOUT...: the run that later layouts are compared with.
 begins() {
     name=$1 model=$2
     shift 2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# nccl.sh DRIVERS - --exact by engine nccl: sums in the order of a tree are made of what it gathers, so that losses and
+# nccl.sh DRIVERS - --exact by engine nccl: it gathers the terms and adds them in the order of a tree, so that losses and
 # gradients have the bits of one coordinate and of engine local; prints TAP.
 drivers=$1
 . "$(dirname "$0")/../../rigs/points.sh"

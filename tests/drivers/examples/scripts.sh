@@ -1,6 +1,6 @@
 #!/bin/sh
 # scripts.sh DRIVERS SOURCE - the batch script trains, is stopped and goes on, with something in Slurm's place; the Dockerfile
-# names what there is; prints TAP.
+# names existing files; prints TAP.
 drivers=$1 source=$2
 . "$source/tests/rigs/points.sh"
 script=$source/drivers/examples/train.slurm

@@ -76,7 +76,7 @@ run --resume two --save two --steps 14
 [ $status = 0 ] && cmp -s threads/step-00000014.safetensors two/step-00000014.safetensors
 point 'and goes on there'
 
-# Those of the run, on a host.
+# Processes of the run on a host.
 tasks_of() {
     for process in $(ip netns pids "$1"); do
         tr '\0' '\n' <"/proc/$process/cmdline" 2>/dev/null | head -n 1 | grep -q 'looping_pipeline$' && echo "$process"

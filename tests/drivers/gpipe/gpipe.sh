@@ -30,7 +30,7 @@ point 'the article: 5 microbatches on 3 partitions'
 [ "$(grep -c '^the pipeline .* pipe=2' out)" = 2 ]
 point 'the differences of two runs'
 
-# ends TEXT FILE: what was predicted beside what was measured, in FILE.
+# ends TEXT FILE: predicted and measured times of a step, in FILE.
 ends() {
     grep -qE "^$1predicted [0-9.e+-]+ ms a step, measured [0-9.e+-]+; planned ([0-9.]+) KB a coordinate, held \\1; bubble predicted [0-9.]+ %" "$2"
 }
@@ -180,7 +180,7 @@ for failure in 8@F0 2@B10 2@1B3 1@B10 0@1F0 100@W0; do
         --fail $failure
 done
 
-# ---- what else is wrong gets one line ----
+# ---- other refusals: one line each ----
 
 refuses '--mesh: axis "data" is not one of pipe, tensor' --mesh data=2,tensor=2
 refuses '--mesh: pipe=3 is more than the 2 linear layers' --mesh pipe=3

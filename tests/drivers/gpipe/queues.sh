@@ -95,7 +95,7 @@ for mesh in pipe=1 pipe=2,tensor=1 tensor=4 pipe=2,tensor=2; do
     point "equal to one device: $mesh"
 done
 
-# ---- what is wrong gets one line ----
+# ---- refusals: one line each ----
 
 refuses '--kill: "x" is not COORDINATE@ACTION' --queues --kill x
 refuses '--kill: "1@W2" is no task: partitions 0 to 1, actions F and B, microbatches 0 to 2' --queues --kill 1@W2

@@ -16,7 +16,7 @@ run() {
     status=$?
 }
 
-# digits FILE: its JSON without what was measured.
+# digits FILE: its JSON without measured values.
 digits() {
     grep '"step"' "$1" | sed 's/,"ms".*//;s/,"tokens_per_second.*//'
 }

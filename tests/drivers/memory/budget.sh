@@ -1,6 +1,6 @@
 #!/bin/sh
-# budget.sh DRIVERS - bytes by category, planned and held; what processes consist of; runs that do not fit are refused,
-# and the options that the line names do what it says. Prints TAP.
+# budget.sh DRIVERS - bytes by category, planned and held; memory of processes; runs that do not fit are refused,
+# and the options that the line names make them fit. Prints TAP.
 drivers=$1
 . "$(dirname "$0")/../../rigs/points.sh"
 
@@ -35,7 +35,7 @@ END
     point "$1: all of the process has a name"
 }
 
-# agrees NAME ARGUMENT...: what --dry-run tells is what the run tells in the end.
+# agrees NAME ARGUMENT...: --dry-run and the run report the same bytes.
 agrees() {
     name=$1
     shift
@@ -81,7 +81,7 @@ point 'with the bits of --zero 1'
 replicas gradients --no-fsdp --zero 2 --recompute block --wgrad-group 1 --microbatches 4
 [ $((4 * bytes)) -lt $((3 * whole)) ]
 point 'and so where microbatches go one after another'
-# But for what each coordinate rounds up.
+# Equal, but for the bytes that each coordinate rounds up.
 replicas parameters --no-fsdp && common=$bytes
 replicas parameters --fsdp
 [ "$bytes" -lt $((common + common / 20)) ]
@@ -123,7 +123,7 @@ done
 kernels=$((4 * (64 * 64 + 32 * 128 + 32 * 64 + 64 * 64 + 2 * 64 * 256) + 2 * 64 * 32))
 [ $(($(cat kernel-copies) - $(cat no-kernel-copies))) = $((kernels * 4)) ]
 point 'copies of kernels take as much as the kernels'
-# Places are what takes memory, not samples.
+# Places of samples take memory, not samples.
 for more in '--samples 2' '--samples 7 --in-flight 2' '--samples 7 --in-flight 2 --groups 2'; do
     run 'transformer generate' $model --mesh data=1 --prompt abc --length 40 $more --dry-run --json
     [ $status = 0 ] && grep -o '"caches":[0-9]*' out >>places
@@ -134,7 +134,7 @@ point 'caches for two samples in flight, of two or seven'
 printf 'a\n%s\nabc\n' "$long" >prompts
 agrees 'generate from a file' 'transformer generate' $model --mesh data=2,pipe=2 --prompts prompts --samples 2 --length 520 \
     --sequence 2048 --in-flight 2
-# Many layers, so that what is held for each of them shows.
+# Many layers, so that bytes held for each layer show.
 deep='--model-dimension 64 --n-heads 4 --blocks 30 --layers-per-block 2 --sequence 64 --latent-dim 16 --storage bf16
     --precision bf16'
 agrees 'train 60 layers in bf16' 'transformer train' $deep --mesh pipe=2 --schedule interleaved-1f1b --loops 3 --data text \
@@ -160,11 +160,11 @@ run loss_equality --hidden 16 --dry-run --json
     ' 8 "run":"train" 8 "run":"single" 8 "run":"pipeline" 8 "run":"looping" ' ]
 point 'every run of a comparison'
 
-# ---- what does not fit ----
+# ---- runs that do not fit ----
 
 # refused NAME TEXT DRIVER ARGUMENT...: status 2 and one line with TEXT in it. Each option of the line, given to the same
-# command, needs as much as the line says, beside $data bytes of examples, all of a batch of 1048576 rows, and what
-# processes take besides where the line counts it.
+# command, needs as much as the line says, beside $data bytes of examples, all of a batch of 1048576 rows, and the memory that
+# processes take besides if the line counts it.
 data=0
 refused() {
     name=$1 text=$2
@@ -219,7 +219,7 @@ refused 'little address space to evaluate' 'ulimit -v' 'transformer evaluate' $m
 grep -q '^--batch' options
 point 'little address space to evaluate: with a smaller batch'
 
-# The token table is most of the model: where the head is spread, no two ranks have all of it.
+# The token table is most of the model: if the head is spread, no two ranks have all of it.
 classes="--model-dimension 256 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 64 --latent-dim 32 --rope-dim 8
     --vocab-size 50304 --data text --mesh pipe=4 --batch 16 --steps 1"
 limited='prlimit --data=540000000'
@@ -239,8 +239,8 @@ refused 'little RAM' 'this machine has' 'transformer train' --model-dimension 10
 data=$((1048576 * 785 * 4))
 refused 'little RAM for a classifier' 'this machine has' looping_pipeline --batch 1048576 --hidden 1024 --layers 64
 data=0
-# Where no option is enough: first what is enough of what changes the run, then all options together, and what comes
-# nearest beside them. Each figure is what the run needs with it.
+# If no option is enough: first the options that change the run and are enough, then all options together, and the nearest
+# ones beside them. Each figure is the memory that the run needs with the option.
 # far NAME PATTERN DRIVER ARGUMENT...: the line ends with PATTERN.
 far() {
     name=$1 pattern=$2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# device.sh DRIVERS - a device whose memory is used up: one line with what each category needs, what the device has,
-# and which option saves most; other failures are told apart; what a journal keeps there is planned and held. Prints TAP.
+# device.sh DRIVERS - a device whose memory is used up: one line with the bytes of each category, those of the device,
+# and the option that saves most; other failures have their own lines; journals on the device are planned. Prints TAP.
 drivers=$1
 . "$(dirname "$0")/../../rigs/points.sh"
 driver=$drivers/looping_pipeline
@@ -64,7 +64,7 @@ call $alone
 tells 3 'too little for any product' "coordinate 0 .*: device 0: cuBLAS: no memory on the device for its workspace; device 0 had $bytes free of 21\\.0 MB when it was asked for 33\\.6 MB"
 unset FAKE_CUDA_MEMORY_MB
 
-# What is no lack of memory is told as what it is, and names no option: of what is taken when products are planned.
+# Other allocation failures, here while products are planned, have CUDA messages and name no option.
 export FAKE_CUDA_FAIL=cudaMalloc@60
 call $alone
 tells 3 'an allocation that fails otherwise' "coordinate 0 \\(data=0, model=0\\): no memory for [0-9]+ bytes of [a-z ]*; device 0: cudaMalloc: unknown error"

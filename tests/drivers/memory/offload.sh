@@ -1,6 +1,6 @@
 #!/bin/sh
 # offload.sh DRIVERS - a model whose state is four times the memory that its process may have trains, with the same bits;
-# prints its price. An offload file that fails ends a run with one line, and what was saved stays. Prints TAP.
+# prints its price. If an offload file fails, the run ends with one line, and saved checkpoints stay. Prints TAP.
 drivers=$1
 . "$(dirname "$0")/../../rigs/points.sh"
 driver=$drivers/looping_pipeline
@@ -34,7 +34,7 @@ point 'offloaded it trains there, with the same bits'
 point "at most $(value peak_bytes far) bytes, in memory or of mapped files"
 
 # What a step moves: the optimizer's state, half of the whole, both ways; values for forward and for backward, and back
-# when they have changed; gradients away; and what backward needs, both ways.
+# when they have changed; gradients away; and saved activations, both ways.
 read_bytes=$((state + kept)) written_bytes=$((state + kept))
 rate() { LC_ALL=C dd "$@" bs=1M count=64 2>&1 | awk 'END { sub(/.*copied, /, ""); print 67108864 / $1 }'; }
 rate if=/dev/zero of=disk >written # the second time its blocks are there, as those of the offload files are

@@ -2,11 +2,11 @@
 # advice.sh DRIVERS - the advice of two small models, five under SL_TEST_LONG, followed: the layout is told from 15 % less time on, it
 # takes the bytes that are told, and the run is no slower for it. Prints TAP.
 #
-# Times are the least of three runs in turns; where other programs have had the cores, they say nothing.
+# Times are the least of three runs in turns; if other programs have had the cores, they say nothing.
 drivers=$1
 . "$(dirname "$0")/../../rigs/points.sh"
 
-# run STEPS ARGUMENT...: leaves out, and in the files ms and mb its median and what was planned.
+# run STEPS ARGUMENT...: leaves out, and in the files ms and mb its median and its planned bytes.
 run() {
     steps=$1
     shift
@@ -22,7 +22,7 @@ follows() {
     rm -f disturbed own followed
     run 24 "$@"
     run $(awk '{ steps = int(3000 / $1); print (steps < 24 ? 24 : steps > 4000 ? 4000 : steps) }' ms) "$@"
-    # Where the first run was slowed down, so many steps take less than the two seconds that advice needs.
+    # If the first run was slowed down, so many steps take less than the two seconds that advice needs.
     while [ $status = 0 ] && [ "$steps" -le 8000 ] && grep -q 'other layouts are predicted after' out; do
         run $((2 * steps)) "$@"
     done

@@ -49,7 +49,7 @@ call --section pipeline --pipeline grouped --microbatches 16
 holds 'phases of the figure with sixteen microbatches' \
     'ramp-up: 9 iterations, main phase: 20 (from iteration 9), ramp-down: 9'
 
-# What they cost: grouped keeps about twice as much and exchanges less often, interleaved is filled sooner and slower.
+# Costs: grouped saves about twice as many activations and exchanges less often, interleaved is filled sooner and slower.
 costs='"section":"pipeline","pipeline":'
 call --section pipeline --json
 holds 'costs of the four' \
@@ -120,8 +120,8 @@ mv out first && call --format svg --pipeline grouped --output second
 [ $status = 0 ] && [ ! -s out ] && cmp -s first second
 point 'the same in a file'
 
-# As files they are what the driver schedule knows by their names, and in the transformer grouped keeps 2 S - 1
-# microbatches where interleaved keeps S.
+# As files they are schedules that the driver schedule has by name, and in the transformer grouped saves 2 S - 1
+# microbatches, interleaved S.
 for name in sequential grouped interleaved; do
     call --format csv --pipeline $name --stages 4 --microbatches 6
     mv out $name.csv && "${driver%/*}/schedule" --file $name.csv --check >read 2>err &&
@@ -214,7 +214,7 @@ done
 call --section communication --json $tiny --precision f32 --zero 0
 traffic='{"section":"communication","axis":'
 # Of a layer 384 parameters in kernels and 88 others, half of the table, a half norm. Of four tokens two passes scatter and
-# three gather 9 h columns, beside the sums of norms and what the head does.
+# three gather 9 h columns, beside the sums of norms and the traffic of the head.
 holds 'communication by hand' \
     "$traffic\"data\",\"size\":2,\"operation\":\"all-reduce\",\"times\":1,\"bytes_each\":2176,\"bytes\":2176," \
     "$traffic\"pipeline\",\"size\":2,\"operation\":\"send and receive\",\"times\":2,\"bytes_each\":64,\"bytes\":128," \
@@ -242,7 +242,7 @@ call --section search --json --data 8 --stages 2 --tensor 4
     END { exit bad || NR < 10 || first != "yes" }'
 point 'layouts of as many devices and samples, those that fit and the fastest first'
 
-# The head spread over the stages: smaller and faster than the same layout without it where the vocabulary is large.
+# If the vocabulary is large, a head spread over the stages is smaller and faster than the same layout without it.
 large='--section search --data 1 --stages 4 --tensor 1 --layers 8 --hidden 64 --heads 4 --vocabulary 32768 --sequence 16'
 column() { # column KEY SPREAD: of the pipeline of four stages
     sed -n "/\"stages\":4,.*\"spread_head\":\"$2\"/s/.*\"$1\":\([0-9.e+-]*\).*/\1/p" out | head -n 1
@@ -306,7 +306,7 @@ for extreme in '--forward 1e-320 --backward 0 --exchange 1e-320' '--forward 1e9 
     point "as SVG: $extreme"
 done
 
-# ---- what is wrong gets one line ----
+# ---- refusals: one line each ----
 
 refuses_with 2 '--pipeline: "zigzag" is not one of all, sequential, grouped, interleaved, inference, gpipe' --pipeline zigzag
 refuses_with 2 "--pipeline: is read only with --section all" --pipeline zigzag --section data

@@ -70,7 +70,7 @@ point 'what a run holds is what was predicted'
 call $transformer --mesh data=2,pipe=2 --steps 3 --machine "$laptop"
 [ $status = 0 ] && grep -q '^predicted [0-9.e+]* ms a step, measured [0-9.e+]* (' out && grep -q '^after products, most time goes to ' out
 point 'a run ends with both, and with what holds it back'
-# Without a machine: by what the first steps have shown.
+# Without a machine: by the times of the first steps.
 call $transformer --mesh data=2,pipe=2 --steps 4 --json
 held=$(tail -n 1 out | grep -o '"total": *[0-9]*' | sed 's/.*: *//' | sort -n | tail -n 1)
 planned=$(sed -n 's/.*"predicted": *{[^}]*"bytes": *\([0-9]*\).*/\1/p' out)
@@ -132,7 +132,7 @@ done >halved
 0" ]
 point 'halves of layers, unless rows are rounded behind whole ones'
 
-# The head costs as much as several layers, also where ranks hold two copies of the model.
+# The head costs as much as several layers, also if ranks hold two copies of the model.
 for given in '' '--stage-layers 4,4,4,4'; do
     call transformer train --model-dimension 64 --n-heads 4 --blocks 2 --layers-per-block 8 --sequence 64 --batch 16 --vocab-size 8192 \
         --plan search --mesh data=1,pipe=4 --schedule dualpipe --microbatches 16 --no-fsdp $given --machine "$cluster" --json
@@ -154,7 +154,7 @@ for how in '--mesh data=128' '--mesh data=32,pipe=2,tensor=2 --schedule 1f1b --m
     point "128 coordinates: $how"
 done
 
-# Weight gradients of what is frozen are not computed, and so are not predicted.
+# Weight gradients of frozen parameters are neither computed nor predicted.
 for freeze in '' '--freeze blocks.*'; do
     call $transformer --model-dimension 128 --plan search --mesh data=1,pipe=1,tensor=1 --schedule 1f1b --microbatches 1 $freeze --machine "$laptop" --json
     values predicted_ms | head -n 1
@@ -167,7 +167,7 @@ for machine in '' "--machine $laptop"; do
     point "a stage that has none of them is predicted, too: $machine"
 done
 
-# Where the table outweighs the layers.
+# A table larger than the layers.
 large="$transformer --vocab-size 8192"
 call $large --plan search --mesh data=1,pipe=2 --machine "$laptop" --json
 sed -n 's/.*"layout": *"\([^"]*\)".*"bytes": *\([0-9]*\).*/\2 \1/p' out >layouts
@@ -196,7 +196,7 @@ done
 [ "$status" = 0 ] && ! grep -q 'data=2,.*--microbatches \(1\|4\|5\|8\) ' out
 point 'microbatches are powers of two, or one a sample'
 
-# Four places are two cores of two hyperthreads; two GPUs are joined. What is sent over which link, along the last axis.
+# Four places are two cores of two hyperthreads; two GPUs are joined. Bytes by link, along the last axis.
 link() { # link NODES CLASS: all that is sent is sent over that one
     sed "s/\"count\": 1, \"places\": 2, \"shares\": true/$1/" "$laptop" >linked.json
     call $transformer --mesh data=1,pipe=1,tensor=2 --plan search --machine linked.json --json
@@ -214,7 +214,7 @@ link '"places": 1, "shares": true' core
 # Each link of a machine file counts, also for sums over data alone: coordinates of several nodes, or GPUs, are processes.
 nodes='"count": 2, "places": 8, "core": 2, "package": 4'
 links='"core": {"latency_us": 1, "gb_per_s": 50}, "gpu": {"latency_us": 1, "gb_per_s": 40}, "package": {"latency_us": 2, "gb_per_s": 20}, "node": {"latency_us": 3, "gb_per_s": 10}, "network": {"latency_us": 10, "gb_per_s": 1}'
-predicted() { # predicted NODES LINKS: what layouts are predicted to take
+predicted() { # predicted NODES LINKS: predicted times of layouts
     sed "s/\"count\": 1, \"places\": 2, \"shares\": true/$1/; s/^\"links\": {.*}/\"links\": {$2}/" "$laptop" >linked.json
     for mesh in data=2,pipe=1,tensor=1 data=4,pipe=1,tensor=1 data=8,pipe=1,tensor=1 data=16,pipe=1,tensor=1; do
         call $transformer --no-fsdp --mesh $mesh --plan search --machine linked.json --json
@@ -242,7 +242,7 @@ point 'as if that had been asked for'
 refuses '--engine local: the machine "two cores by hand" has 2 nodes, and threads are of one: choose mpi or nccl' $many --engine local
 refuses '--plan auto: "two cores by hand" is a machine for --engine mpi: search with --save-options FILE' $(echo "$many" | sed 's/plan search/plan auto/')
 
-# Half of what the smallest layout takes without any of the options that save memory.
+# Half of the bytes of the smallest layout without any option that saves memory.
 call $transformer --plan search --devices 4 --machine "$laptop" --json
 least=$(sed -n 's/.*"bytes": *\([0-9]*\).*/\1/p' out | sort -n | head -n 1)
 call $transformer --plan search --devices 4 --memory $((least * 9 / 10))B --machine "$laptop" --json
@@ -267,7 +267,7 @@ point 'and not where something else does'
 refuses 'no layout on 4 devices fits into 0.0 MB a coordinate: the smallest of ' $transformer --plan search --devices 4 \
     --memory 1kB --machine "$laptop"
 
-# A slow network between two nodes: what the best sends over it is little.
+# A slow network between two nodes: the best layout sends little over it.
 call $transformer --plan search --devices 8 --machine "$cluster" --json
 first=$(sed -n '1s/.*"network": *\([0-9]*\).*/\1/p' out)
 most=$(sed -n 's/.*"network": *\([0-9]*\).*/\1/p' out | sort -n | tail -n 1)
@@ -284,7 +284,7 @@ done >times
 awk '{ ms[NR] = $1 } END { exit !(NR == 2 && ms[2] > 1.8 * ms[1] && ms[2] < 2.1 * ms[1]) }' times
 point 'places of half the speed take twice the time'
 
-# A core of its own for each, and the slower one counts; where coordinates roam, half of the cores are slower.
+# A core of its own for each, and the slower one counts; if coordinates roam, half of the cores are slower.
 sed 's/"shares": true/"shares": true, "speeds": [1, 0.5]/' "$laptop" >differ.json
 for devices in 1 2 4; do
     for machine in "$laptop" differ.json; do
@@ -319,7 +319,7 @@ call $transformer --plan auto --devices 2 --memory 1GB --steps 2
 [ $status = 0 ] && grep -q '"this machine"' err && grep -q '^parameters ' out
 point 'also on this machine, which is measured'
 
-# ---- what cannot be planned ----
+# ---- refusals ----
 
 refuses '--plan: "maybe" is not one of no|search|auto' $transformer --plan maybe
 refuses '--devices: "65537" is not an integer from 0 to 65536' $transformer --plan search --devices 65537
@@ -392,7 +392,7 @@ adds 'roaming: a row of "calls" must be [members, us, gb_per_s], with 2 members 
 adds 'roaming: "idle" must be a number from 0 to 0.9' '"roaming": {"idle": 1}'
 adds 'roaming: "message_us" must be a number from 0 to 1e+09' '"roaming": {"message_us": "long"}'
 
-# What it costs to share cores and to be asleep is added.
+# The costs of shared cores and of sleep are added.
 sed 's/^"action_us"/"waiting": {"wake_us": 1e5, "awake_us": 1},\n"roaming": {"message_us": 1e5},\n&/' "$laptop" >costly.json
 sed 's/^"action_us"/"roaming": {"idle": 0.5},\n&/' "$laptop" >idle.json
 for machine in "$laptop" costly.json idle.json; do

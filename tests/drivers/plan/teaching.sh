@@ -1,6 +1,6 @@
 #!/bin/sh
-# teaching.sh DRIVERS DATA [MPIRUN] - what plan says of memory, and its formulas of what is sent, beside what the driver
-# transformer says of its own runs: every category, byte for byte, over layouts. Prints TAP.
+# teaching.sh DRIVERS DATA [MPIRUN] - memory and traffic by the formulas of plan, beside reports of runs of the driver
+# transformer: every category, byte for byte, over layouts. Prints TAP.
 drivers=$1 mpirun=$3
 . "$(dirname "$0")/../../rigs/points.sh"
 
@@ -25,7 +25,7 @@ plan_options() {
         --tensor $tensor --pipeline $pipeline --zero $zero --precision $precision $recompute --json"
 }
 
-# told_by_plan: parameters, gradients, optimizer, activations, and what is sent, likewise.
+# told_by_plan: parameters, gradients, optimizer, activations and traffic, likewise.
 told_by_plan() {
     options=$(plan_options)
     row=$("$drivers/plan" --section memory $options | tail -n 1)
@@ -52,7 +52,7 @@ categories() {
     echo "$three $(($(number "$2" "$1") - ${three%% *} - $(echo "$three" | sed 's/[0-9]* //; s/ / - /')))"
 }
 
-# of_search ENGINE: the same of a search for this layout alone; where coordinates are processes, none is started.
+# of_search ENGINE: the same of a search for this layout alone; if coordinates are processes, none is started.
 of_search() {
     found=$("$drivers/transformer" train --engine "$1" $(driver_options) --plan search --devices $((data * pipe * tensor)) \
         --machine "$laptop" --json 2>err | head -n 1)
@@ -129,7 +129,7 @@ status="$compared dry runs, $searched searches"
 [ $compared -ge 4 ] && { [ ! "$launches" ] || [ $searched -ge 35 ]; }
 point 'at least 35 layouts'
 
-# holds DATA PIPE TENSOR ZERO PIPELINE: a run over processes holds what it and plan said before, in total, on its fullest
+# holds DATA PIPE TENSOR ZERO PIPELINE: a run over processes holds the bytes that it and plan planned, in total, on its fullest
 # coordinate.
 holds_what_was_told() {
     data=$1 pipe=$2 tensor=$3 zero=$4 pipeline=$5 microbatches=4 precision=f32 recompute=

@@ -1,5 +1,5 @@
 #!/bin/sh
-# blocks.sh DRIVERS DATA - quantized weights that stay in a GGUF file give what the floats that they stand for give, in every
+# blocks.sh DRIVERS DATA - quantized weights used from a GGUF file give the results of their floats, in every
 # command and layout, and take the file's bytes; prints TAP.
 driver=$1/transformer
 here=$(cd "$(dirname "$0")" && pwd)
@@ -87,7 +87,7 @@ values parameters >bytes
 [ "$(cat bytes)" -le "$(wc -c <small.gguf)" ] && [ "$(cat bytes)" -gt 40000 ]
 point "parameters take the file's bytes ($(cat bytes))"
 
-# ---- what is refused ----
+# ---- refusals ----
 
 refused '--weights: "q4" is not one of file|storage' generate $small --weights q4
 refused '--weights: is read only with --model' generate --weights file

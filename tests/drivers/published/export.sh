@@ -40,7 +40,7 @@ done
 writes back --model gpt2.gguf/model.gguf --format hf
 gives back "$models/gpt2/logits.safetensors"
 
-# ---- what a run has trained, in files of a few tensors each, and rounded ----
+# ---- trained models, in files of a few tensors each, and rounded ----
 
 python3 "$tool" tokens step.safetensors
 call train --model "$models/llama-untied" --data step.safetensors --sequence 16 --batch 4 --steps 2 --mesh data=2,tensor=3 --save run
@@ -73,7 +73,7 @@ less q8_0 0.3
 [ "$(wc -c <q8_0/model.gguf)" -lt "$(wc -c <bf16/model.gguf)" ]
 point 'blocks of bytes take less'
 
-# What was trained keeps the length that the model was made for; with --model all else of its config.json, too.
+# An exported model has the length of its original; with --model also the rest of its config.json.
 grep -q '"max_position_embeddings": 64' shards/config.json
 point 'the longest sequence is that of the model, not of the run'
 cp -r "$models/llama-untied" base
@@ -101,7 +101,7 @@ writes copied --model folder --format hf
 cmp folder/tokenizer.json copied/tokenizer.json
 point "a folder's tokenizer is copied"
 
-# remade FORMAT TOKENIZER: what a folder is given instead of a file of another kind makes the same tokens.
+# remade FORMAT TOKENIZER: a tokenizer written for a file of another kind makes the same tokens.
 echo "It's 1999 or 2026:  naïve – and\na tab\t, don't   you?" >words
 remade() {
     writes $1 --model "$models/gpt2" --format hf --tokenizer "$2"
@@ -115,7 +115,7 @@ remade pieces.hf pieces.other
 grep -q '"eos_token": "<|' smollm.hf/tokenizer_config.json && ! grep -q 'is written' err
 point 'the tokens that begin and end a text'
 
-# ---- what is refused, and full disks ----
+# ---- refusals, and full disks ----
 
 refused '--steps: no such option' export --model "$models/gpt2" --steps 3 --to x
 refused '--model or --params must say' export --to x

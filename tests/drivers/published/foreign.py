@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""foreign.py DRIVERS DATA - files of models as others write them: what a file says is in the logits, or the file is
-refused with the name of what is not. Each kind's members are made here; the reference is double.py. Prints TAP."""
+"""foreign.py DRIVERS DATA - models in files of other writers: the logits follow each entry of a file, or the file is
+refused by the name of the entry. Each kind's members are made here; the reference is double.py. Prints TAP."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 #!/bin/sh
-# frozen.sh DRIVERS DATA - --no-save-frozen: checkpoints of adapters alone, beside whole ones of the same run; what goes on from
-# them, or uses them, and what is refused where the model is another one; prints TAP.
+# frozen.sh DRIVERS DATA - --no-save-frozen: checkpoints of adapters alone, beside whole ones of the same run; runs and
+# commands that read them, and refusals if the model is another one; prints TAP.
 drivers=$1 driver=$1/transformer
 models=$(cd "$2/published" && pwd)
 tool=$(cd "$(dirname "$0")" && pwd)/published.py
@@ -36,7 +36,7 @@ alike() {
 cp -r "$models/llama-untied" model
 trains whole --model model --mesh data=2,tensor=2
 trains alone --model model --mesh data=2,tensor=2 --no-save-frozen
-# 11832 values, but for what their hashes take.
+# 11832 values, less the bytes of their hashes.
 [ $(($(bytes whole/step-00000004.safetensors) - $(bytes alone/step-00000004.safetensors))) -gt 40000 ]
 point 'the file of adapters alone is shorter by the other values'
 alike whole alone
@@ -69,7 +69,7 @@ call train --resume tuned --save tuned
 [ $status = 0 ] && alike whole-tuned tuned
 point 'which a resumed run reads, too'
 
-# ---- what is refused ----
+# ---- refusals ----
 
 refused 'it is for adapters of a model that --model or --params gives' train $data --attention gqa --lora-rank 2 --save x --no-save-frozen
 refused '--save-frozen: is read only with --save' train $data --model model --lora-rank 2 --no-save-frozen

@@ -9,7 +9,7 @@ gguf FOLDER OUT             writes the model in FOLDER as a GGUF file of float32
 prompts FACTS               prints the prompts of smollm2.json (real.py), a line each
 length FACTS N              prints how many tokens prompt N has
 facts LOGITS OUT FACTS N    prints how far the largest logits after prompt N's tokens are from the facts, relative to the logits'
-                            spread; OUT is what the driver printed with --json
+                            spread; OUT is the output of the driver with --json
 rows LOGITS FIRST COUNT OUT writes COUNT rows of the logits from row FIRST on, as if they were all
 config FOLDER OUT KEY JSON  copies FOLDER to OUT with another value of a key in its config.json; "-": without it"""
 
@@ -125,7 +125,7 @@ def transposed(values, columns):
 
 
 def divisors(width, rope):
-    """By what Llama 3 divides the rates of the rotations."""
+    """The divisors of the rotations' rates in Llama 3."""
     low, high = (rope["original_max_position_embeddings"] / rope[f"{end}_freq_factor"] for end in ("low", "high"))
     for i in range(width // 2):
         wave = 2 * math.pi * rope["rope_theta"] ** (2 * i / width)

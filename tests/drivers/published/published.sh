@@ -82,7 +82,7 @@ near 1e-5 loss.data=2,pipe=2 loss.data=1 && near 1e-5 loss.data=1,tensor=6 loss.
 point 'trained alike in all layouts'
 
 
-# What a run has saved, another layout goes on with, without --model.
+# Another layout resumes a saved run without --model.
 for model in "$models/llama" llama.gguf "$models/gpt2"; do
     rm -rf run
     call train --model "$model" --data step.safetensors --sequence 16 --batch 4 --steps 4 --save run --save-every 2 --mesh data=2 --json
@@ -93,7 +93,7 @@ for model in "$models/llama" llama.gguf "$models/gpt2"; do
     point "${model##*/}: resumed"
 done
 
-# ---- what is refused ----
+# ---- refusals ----
 
 refused 'the number of heads 6 does not divide' generate --model "$models/llama" --prompt-tokens 1 --mesh tensor=4
 refused '--model and --n-heads' generate --model "$models/llama" --n-heads 6

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""real.py TOKENS MODEL - what SmolLM2-135M-Instruct's GGUF file says to 20 prompts, computed in double by a program that
+"""real.py TOKENS MODEL - logits of SmolLM2-135M-Instruct's GGUF file after 20 prompts, computed in double by a program that
 shares nothing with the library but the driver TOKENS, which encodes them; writes tests/data/published/smollm2.json, for
 smollm2.sh: of each prompt the tokens, the spread of the logits after the last one, and the five largest. Needs numpy."""
 

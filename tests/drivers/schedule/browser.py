@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """browser.py BROWSER PAGE [DRAWING] - opens a page of the driver schedule in a headless Chromium, moves the mouse over
-it, and turns its wheel; prints "boxes N", and status 1 and a line where the page is wrong. DRAWING is the same as SVG:
-what the page tells of a box is what the box's title there says."""
+it, and turns its wheel; prints "boxes N", or, if the page is wrong, a line, with status 1. DRAWING is the same as SVG:
+the page's text for a box is the title of the box in it."""
 import json
 import os
 import re

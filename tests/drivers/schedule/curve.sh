@@ -58,7 +58,7 @@ point 'six lines, three of them dashed'
 call --curve gpipe --output curve.svg && grep -q '^<svg' curve.svg && [ ! -s out ]
 point 'into a file'
 
-# ---- what is wrong ----
+# ---- refusals ----
 
 refuses 'there is no schedule "x"' --curve gpipe,x
 refuses 'there is no schedule ""' --curve gpipe,

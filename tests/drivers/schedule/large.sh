@@ -19,7 +19,7 @@ stretches() {
     [ $status = 0 ] && [ ! -s err ] && grep -q "\"compute_ms\":$1[.,]" out && grep -q '"valid":true' out
 }
 
-# all_of A B C: A microbatches where a rank has one stage, B where it has two, C where each has three actions. A backward
+# all_of A B C: A microbatches if a rank has one stage, B if it has two, C if each has three actions. A backward
 # takes two milliseconds, two actions of one each.
 all_of() {
     for name in gpipe 1f1b; do

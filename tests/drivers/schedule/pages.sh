@@ -19,11 +19,11 @@ if [ "$browser" ] && ! timeout 60 "$browser" --headless --no-sandbox --disable-g
     reason="$browser does not run here" browser=
 fi
 
-# Boxes of a drawing: each has a title of its own, also where it goes on in the next band.
+# Boxes of a drawing: each has a title of its own, also if it goes on in the next band.
 boxes() { grep '<rect .*<title>' "$1" | sed 's/.*<title>//' | if [ "$2" ]; then cat; else sort -u; fi | wc -l; }
 
-# pages NAME ARGUMENT...: a page that needs nothing else, which a browser reads, and which tells of as many boxes as the
-# drawing has; what it tells is what is drawn.
+# pages NAME ARGUMENT...: a page that needs no other file, and that a browser reads; it has as many boxes as the
+# drawing, with the same texts.
 pages() {
     name=$1
     shift
@@ -60,7 +60,7 @@ point 'a page of 10,000 boxes has less than 300,000 bytes'
 
 # ---- a schedule over another one ----
 
-# What is under is grey, and as wide as the model makes it: gpipe has both stages of a rank in one.
+# The schedule below is grey, and as wide as the model makes it: gpipe has both stages of a rank in one.
 call --name looped-bfs --stages 2 --loops 2 --microbatches 2 --over gpipe --format svg
 [ "$(grep -c 'class="under".*gpipe: ' out)" = 8 ]
 holds 'looped-bfs over gpipe' '<title>looped-bfs over gpipe</title>' '<title>gpipe: stage 0, forward of microbatch 1, 2 to 4 ms' \

@@ -43,7 +43,7 @@ answers 'no deadlock with 1 buffers; at most 8 microbatches kept' --check --name
 refuses 'waits for a free buffer of rank 4, and so on: a circle of 8 ranks' --check --name interleaved-zb --stages 8 \
     --microbatches 16 --buffers 1
 
-# ---- what the cells mean ----
+# ---- meaning of the cells ----
 
 for text in '4F0  ' '4B0  ' '4I0,' '4W0,' '2F5+5B1  ' 'bubble  ' 'kept  '; do
     "$driver" --help notation | sed -n '/^Notation:/,/^$/p' | grep -qF -- "$text"
@@ -456,7 +456,7 @@ drawn passes
 [ "$(grep -c 'measured: stage 0, forward' out)" = 1 ]
 point 'the first pass of a step'
 
-# What the trainer writes.
+# Trace of a real run.
 "$drivers/looping_pipeline" --no-fuse --mesh data=2,model=2 --layers 4 --hidden 16 --batch 32 --microbatches 4 --steps 4 \
     --trace trained >where 2>err
 call --compare trained --json
@@ -569,7 +569,7 @@ refuses '"kept" is not a number of bytes from 0 to 1e+15 or a list of them' --sy
 echo '{"kept": [1, 2, 3]}' >costs
 refuses '"kept" has 3 numbers: must have one a stage, 8' --synthesize --costs costs
 
-# ---- what is refused ----
+# ---- refusals ----
 
 refuses 'there is no schedule "nonsense"' --name nonsense
 refuses '--format: "png" is not one of table|indices|csv|svg|html|json' --format png
@@ -592,7 +592,7 @@ sed 1d out >expected
 call --file made.csv --check --buffers 3
 sed 1d out | cmp -s - expected
 point 'and such a table is read: the same schedule'
-# is_told PATTERN ARGUMENT...: a schedule that does not run is what JSON answers: status 1, and no line of its own.
+# is_told PATTERN ARGUMENT...: JSON reports a schedule that does not run: status 1, and no line on stderr.
 is_told() {
     pattern=$1
     shift

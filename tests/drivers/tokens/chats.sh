@@ -1,6 +1,6 @@
 #!/bin/sh
-# chats.sh DRIVERS DATA - transformer train and evaluate --chat: which tokens are scored, and how their losses and
-# gradients add up in several layouts; what is refused. Prints TAP.
+# chats.sh DRIVERS DATA - transformer train and evaluate --chat: tokens that are scored, and sums of their losses and
+# gradients in several layouts; refusals. Prints TAP.
 driver=$1/transformer
 tokenizer=$2/tokenizers/gpt2.json
 . "$(dirname "$0")/../../rigs/points.sh"
@@ -18,7 +18,7 @@ call train $small --chat chats.jsonl --validation 0 --batch 4 --mesh data=1 --st
 [ $status = 0 ]
 point 'a training'
 
-# ---- what is scored ----
+# ---- scored tokens ----
 
 # sum_of FORMAT: the sum of the losses of a text's bytes but the first.
 sum_of() {
@@ -114,7 +114,7 @@ call evaluate --params run --chat chats.jsonl --sequence 60 --mesh data=1 --batc
 [ $status = 0 ] && grep -qE 'shortened, [1-9] left out$' err
 point 'a conversation whose answer comes too late is left out'
 
-# ---- what is refused ----
+# ---- refusals ----
 
 # bad LINE TEXT
 bad() {

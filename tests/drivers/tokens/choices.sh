@@ -1,6 +1,6 @@
 #!/bin/sh
-# choices.sh DRIVERS DATA - transformer evaluate --choices: scores beside those that texts have by themselves, in several
-# layouts; what is chosen; what is refused. Prints TAP.
+# choices.sh DRIVERS DATA - transformer evaluate --choices: scores beside those of single texts, in several
+# layouts; the choice; refusals. Prints TAP.
 driver=$1/transformer
 tokenizer=$2/tokenizers/gpt2.json
 . "$(dirname "$0")/../../rigs/points.sh"
@@ -25,7 +25,7 @@ sum_of() {
     "$driver" evaluate --params run --eval-data scored --mesh data=1 --json >sum 2>sum.err
     sed 's/.*"loss":\([-+.e0-9]*\),.*"tokens":\([0-9]*\),.*/\1 \2/' sum | awk '{ printf "%.9g\n", $1 * $2 }'
 }
-# score PROMPT WHOLE: what comes after the prompt.
+# score PROMPT WHOLE: the score of the text after the prompt.
 score() {
     { sum_of "$1" && sum_of "$2"; } | awk '{ x[NR] = $1 } END { printf "%.9g\n", x[1] - x[2] }'
 }
@@ -140,7 +140,7 @@ call evaluate --tokenizer "$tokenizer" --attention gqa --n-heads 2 --model-dimen
 [ $status = 0 ] && [ "$(values tokens)" -lt 58 ] && [ "$(values tokens)" -ge 10 ] && [ "$(scores | wc -l)" = 10 ]
 point 'a tokenizer makes tokens of them'
 
-# ---- what is refused ----
+# ---- refusals ----
 
 # bad LINE TEXT: FILE's second line is wrong.
 bad() {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# documents.sh DRIVERS DATA - transformer --document-mask: documents in one sequence are what they are apart, in several
-# layouts; what is refused. Prints TAP.
+# documents.sh DRIVERS DATA - transformer --document-mask: documents in one sequence compute as in their own, in several
+# layouts; refusals. Prints TAP.
 driver=$1/transformer
 tokenizer=$2/tokenizers/gpt2.json
 . "$(dirname "$0")/../../rigs/points.sh"
@@ -13,10 +13,10 @@ mask='--document-mask --document-token 10'
 for n in 1 2 3 4 5 6; do
     printf '\nLine %s: %s.' $n "$(seq -s' ' $n $((2 * n)))"
 done >lines
-printf '\n' >>lines # what ends the last one
+printf '\n' >>lines # ends the last document
 for n in $(seq 30); do cat lines; done >text
 
-# ---- they are what they are apart ----
+# ---- the same as in sequences of their own ----
 
 # sum: the sum of the losses that the last call has told.
 sum() {
@@ -103,7 +103,7 @@ values loss >loss
 [ $status = 0 ] && cmp -s made loss
 point "the tokenizer's token that ends a text begins documents"
 
-# ---- what is refused ----
+# ---- refusals ----
 
 refused '--document-mask: no tokenizer says which token ends a text: give --document-token' train $latent --data text --document-mask
 refused '--document-token: is read only with --document-mask' train $latent --data text --document-token 10

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""foreign.py DRIVERS DATA - texts and tokenizers as others write them, in the drivers: what they say counts, or is
+"""foreign.py DRIVERS DATA - texts and tokenizers of other writers, in the drivers: each entry counts, or is
 refused by name. Prints TAP."""
 
 import gzip
@@ -150,7 +150,7 @@ def ends():
 
 
 def exported():
-    """What is exported names the token that ends a text, wherever the run began."""
+    """An exported model names the token that ends a text, wherever the run began."""
     model("own", 424)
     write("text", "the quick brown fox jumps over the lazy dog " * 60)
     run("transformer", "train", "--model", "own", "--data", "text", "--sequence", "8", "--batch", "1", "--steps", "1", "--save", "run", *MESH)
@@ -317,7 +317,7 @@ def nanogpt():
     refused("a token beyond the vocabulary", "none16.bin", *[a if a != "600" else "500" for a in train], "none16.bin", "--data-format", "uint16")
 
 
-# ---- lines that tell what is wrong ----
+# ---- lines that name the fault ----
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""interactive.py DRIVER ARGUMENT... - types at a pseudo terminal, and reads what comes; prints points in TAP without a plan.
+"""interactive.py DRIVER ARGUMENT... - types at a pseudo terminal, and reads the answers; prints points in TAP without a plan.
 The driver's ARGUMENTs are those of a conversation of any text."""
 
 import os
@@ -34,7 +34,7 @@ class Terminal:
         return more
 
     def wait_for(self, what, count=1, seconds=60):
-        """Until WHAT has come COUNT times."""
+        """Waits until WHAT has come COUNT times."""
         end = time.time() + seconds
         while self.text.count(what) < count and time.time() < end:
             if self.read(0.2) is None:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # interactive.sh DRIVERS DATA - transformer generate --interactive: lines through a pipe, in several layouts; messages as
-# templates write them; what is refused; and on a terminal (interactive.py). Prints TAP.
+# templates write them; refusals; and a terminal (interactive.py). Prints TAP.
 driver=$1/transformer
 tool=$(cd "$(dirname "$0")" && pwd)/interactive.py
 mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
@@ -20,7 +20,7 @@ say() {
 
 # ---- text that goes on ----
 
-# Each answer is what one run makes of the whole text before it; tokens follow from the seed and the place alone.
+# Each answer is that of one run with the whole text before it; tokens follow from the seed and the place alone.
 codes() { # bytes of the answers in out, a line each
     od -An -v -tu1 out | awk '
         { for (i = 1; i <= NF; i++) code[++n] = $i }
@@ -56,7 +56,7 @@ else
     skip 'two processes' 'mpirun is not installed'
 fi
 
-# A line of more tokens than a pass has, and one of a few, behind what is cached.
+# A line of more tokens than a pass has, and one of a few, behind cached tokens.
 long=$(seq 180 | tr -d '\n') # 432 digits
 rest=$(seq 30 | tr -d '\n')
 for attention in mla gqa; do
@@ -128,7 +128,7 @@ else
     point 'a terminal'
 fi
 
-# ---- what is refused ----
+# ---- refusals ----
 
 for option in 'prompt a' 'prompt-tokens 1' 'prompts chats.jsonl' 'logits file' json 'samples 2' 'in-flight 1' 'groups 1'; do
     refused "--${option%% *}: is read only without --interactive" $talk --$option

@@ -1,6 +1,6 @@
 #!/bin/sh
 # lora.sh DRIVERS DATA - adapters beside dense layers: they alone train, with the same bits over stages and schedules, and
-# what reads the run afterwards sees a model without; prints TAP.
+# commands that read the run see a model without adapters; prints TAP.
 drivers=$1
 data=$(cd "$2" && pwd) tool=$(cd "$(dirname "$0")" && pwd)/../published/published.py
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
@@ -49,7 +49,7 @@ tensors begin adapters >begin.adapters
 [ $status = 0 ] && [ -s begin.adapters ]
 point 'what adapters begin with'
 
-# ---- what stays and what moves ----
+# ---- frozen and trained tensors ----
 
 for layout in '--mesh data=1' '--mesh data=2,pipe=2,tensor=2' '--mesh data=2,tensor=2 --fsdp --recompute full' \
     '--mesh data=2,pipe=2 --no-fsdp --zero 2 --storage bf16 --recompute selective' '--mesh pipe=2 --spread-head rows --schedule looped-bfs --loops 2' \
@@ -92,7 +92,7 @@ values loss >got
 [ "$(head -1 got)" = "$(head -1 once.loss)" ] && ! cmp -s got once.loss
 point 'the first loss is that of the model without adapters'
 
-# ---- what is held ----
+# ---- memory ----
 
 for layout in '--mesh data=1' '--mesh data=2,pipe=2,tensor=2' '--mesh data=2 --no-fsdp --zero 2 --storage bf16' '--mesh data=2,pipe=2 --schedule looped-bfs --loops 2 --recompute full'; do
     call train --params base $common --steps 1 $layout --lora-rank 4 --dry-run
@@ -178,7 +178,7 @@ for family in llama-untied gpt2 qwen2; do
     done
 done
 
-# ---- what is refused ----
+# ---- refusals ----
 
 for mesh in data=1 data=2,pipe=2; do
     refused 'adapters: no parameter matches "*.nope.lora_?.kernel": names are those in checkpoints' train $model $common --mesh $mesh --lora-rank 4 --lora-modules '*.q_up,*.nope'

@@ -137,7 +137,7 @@ call evaluate --params bytes --data held --eval-data held --stride 4
 head -n 1 out | grep -qF "all of its $bytes tokens but the first from at least 12 before them"
 point 'people are told'
 
-# ---- where samples end ----
+# ---- ends of samples ----
 
 # A model of bytes whose text is known: what it gives after "a" without an end.
 for n in 1 2 3 4 5 6 7 8 9 10 11 12; do printf 'abcdefghij öäü klmnopqrst\n'; done >alphabet
@@ -202,7 +202,7 @@ call generate --params ends --prompt-tokens 5 --length 16 --samples 200 --temper
 [ "$(grep -o '"tokens":\[[0-9,]*\]' out | awk -F, 'NF == 16' | wc -l)" = 200 ]
 point 'or does not'
 
-# ---- what is refused ----
+# ---- refusals ----
 
 refused '--stride 17: a window has 16 tokens' evaluate --params bytes --data held --eval-data held --stride 17
 refused '--stride: is read only with --eval-data' evaluate --params bytes --data held --stride 4

@@ -1,6 +1,6 @@
 #!/bin/sh
-# window.sh DRIVERS DATA - transformer --window: a token attends to the last N tokens alone, in all layouts, where it is
-# trained, generated, exported and read; what is refused. Prints TAP.
+# window.sh DRIVERS DATA - transformer --window: a token attends to the last N tokens alone, in all layouts, in training,
+# generation, export and import; refusals. Prints TAP.
 driver=$1/transformer
 models=$(cd "$2/published" && pwd)
 tool=$(cd "$(dirname "$0")/../published" && pwd)/published.py
@@ -10,7 +10,7 @@ if ! command -v python3 >/dev/null; then
     exit
 fi
 
-# Of one layer: what lies beyond the window reaches a token through no other one.
+# One layer: tokens beyond the window reach a token through no other layer.
 own="--attention gqa --n-heads 4 --kv-heads 2 --mlp silu --biases none --model-dimension 32 --layers-per-block 1 --sequence 48"
 for n in 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text: $(seq -s' ' $n 20)."; done >text
 
@@ -98,7 +98,7 @@ logits got --model mistral --prompt-tokens 5,17,3,60,42,42,7,0,31,12,9,33 --leng
 [ $status = 0 ] && python3 "$tool" compare got "$models/llama/logits.safetensors" >out 2>err
 point "a Mistral without a window ($(cat out))"
 
-# ---- what is refused ----
+# ---- refusals ----
 
 refused '--window: is read only with --attention gqa' train --window 7
 refused '--window: "-1" is not an integer from 0' train --attention gqa --window -1
