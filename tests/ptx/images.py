@@ -25,7 +25,7 @@ TRANSLATOR = " ".join(str(HERE / "translate" / name) for name in ("translate.py"
 
 
 def size_of(data, at):
-    """Bytes of the ELF file that begins there: to where its last section, its program headers or its section headers end."""
+    """Bytes of the ELF file that begins there: up to the end of its last section, its program headers or its section headers."""
     programs, sections = struct.unpack_from("<QQ", data, at + 32)
     program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, at + 54)
     ends = [programs + program_size * program_count, sections + section_size * section_count]

@@ -58,7 +58,7 @@ sl_ptx_test(journal local few)
 
 sl_ptx_add(missing ${CMAKE_CURRENT_SOURCE_DIR}/missing.sh ${cuda}/tests/test_norms)
 
-# What kernels do, as benchmarks/gpu_model prices it: of the first job alone but for --long
+# Work of kernels, as benchmarks/gpu_model prices it: of the first job alone but for --long
 sl_ptx_add(gpu_model_counts python3 -B ${PROJECT_SOURCE_DIR}/benchmarks/gpu_model/counting.py --check)
 
 # Drivers
@@ -90,7 +90,7 @@ foreach(line ${lines})
 endforeach()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/../gpu_quick/list)
 
-# Of what these have run: which instructions none has, and whether changes are noticed, those by hand and drawn ones.
+# Results of these tests: instructions that none has run, and changes, by hand and drawn, that none has noticed.
 get_property(run DIRECTORY PROPERTY TESTS)
 function(sl_ptx_judge name script)
     add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/tap ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${CMAKE_BINARY_DIR} ${ARGN})

@@ -1,4 +1,4 @@
-/* access.c - loads and stores of a warp, under the checker: bounds, alignment, bytes that nobody has written, and
+/* access.c - loads and stores of a warp, under the checker: bounds, alignment, bytes that were never written, and
  * threads that touch the same word with no barrier between, one of them changing it. */
 #include <stdio.h>
 
@@ -17,13 +17,13 @@ static bool same_launch(uint64_t a, uint64_t b) { return a >> PTX_LAUNCH_AT == b
 static uint64_t everyone(const struct ptx_team *team) {
     return team->stamps.launch | (uint64_t)(PTX_MOST_PHASES - 1) << PTX_PHASE_AT | PTX_MANY | PTX_BYTES(15);
 }
-/* Whether what OLD tells of NOW's bytes is of NOW's thread alone. */
+/* Whether stamp OLD of the bytes of NOW is by the thread of NOW alone. */
 static bool of_thread(uint64_t old, uint64_t now) {
     const bool pair = old & PTX_PAIR, high = bytes_of(now) & 12;
     return !(pair && high && bytes_of(now) & 3) && thread_of(old) + (pair && high) == thread_of(now);
 }
-/* OLD and NOW, of threads of the block with other bytes each. A stamp tells of one thread, or of the halves of two
- * neighbours; of others the last one is kept: a race with what the former one has done to its own bytes goes unseen
+/* OLD and NOW, of threads of the block with other bytes each. A stamp names one thread, or the halves of two
+ * neighbours; of others the last one is recorded: a race with the former one about its own bytes goes unseen
  * (three threads that share a word's halves or bytes). */
 static uint64_t joined(uint64_t old, uint64_t now) {
     if (bytes_of(old) == 3 && bytes_of(now) == 12 && thread_of(now) == thread_of(old) + 1)
@@ -33,8 +33,7 @@ static uint64_t joined(uint64_t old, uint64_t now) {
     return now;
 }
 
-/* Whether what OLD tells of a word and what NOW does to it have no order: other blocks, or the same phase of the block.
- */
+/* Whether accesses OLD and NOW of a word have no order: other blocks, or the same phase of the block. */
 static bool unordered(const struct ptx_team *team, uint64_t old, uint64_t now, bool of_block) {
     if (!same_launch(old, now) || !(bytes_of(old) & bytes_of(now))) return false;
     if ((old & PTX_ATOMIC_BIT) && (now & PTX_ATOMIC_BIT)) return false;
@@ -61,8 +60,8 @@ enum {
 
 static uint64_t with_bytes(uint64_t stamp, unsigned bytes) { return (stamp & ~PTX_BYTES(15)) | PTX_BYTES(bytes); }
 
-/* What is known of a word's readers when one more comes. Of many it is known of bytes that all of them have read:
- * others that only some have read go unseen. */
+/* The stamp of a word's readers after one more. Of many readers it has the bytes that all of them have read:
+ * other bytes, read by some, go unseen. */
 static uint64_t one_more(const struct ptx_team *team, uint64_t old, uint64_t now, bool of_block) {
     const unsigned both = bytes_of(old) & bytes_of(now);
     if (!same_launch(old, now)) return now;
@@ -107,14 +106,14 @@ static void write_word(struct ptx_team *team, struct ptx_fiber *fiber, struct pt
     area->wrote[word] = here && !(bytes_of(wrote) & bytes_of(now)) ? joined(wrote, now) : now;
 }
 
-/* Bytes that are there already: whoever stores them may read them, too, so from here on nobody's reading is told. If
- * they are the first ones of a phase, nothing is noted: that another thread changes them afterwards goes unseen, and is
- * told by a seed under which that thread comes first. */
+/* Bytes stored again with the same value: any thread that stores them may read them, too, so no read is reported from
+ * here on. If they are the first ones of a phase, nothing is noted: a change by another thread afterwards goes unseen,
+ * and is reported by a seed under which that thread comes first. */
 static void write_same(struct ptx_team *team, struct ptx_area *area, size_t word, uint64_t now) {
     if (unordered(team, area->wrote[word], now, area->kind == PTX_OF_BLOCK)) area->wrote[word] |= PTX_MANY;
 }
 
-/* ---- where an access goes ---- */
+/* ---- areas of an access ---- */
 
 static _Noreturn void bad(struct ptx_team *team, struct ptx_fiber *fiber, uint32_t lane, uint64_t a, uint32_t bytes,
                           bool stores, const struct ptx_area *area, const char *why, uint32_t site) {
@@ -230,7 +229,7 @@ static bool check_row_write(const struct row *row, const uint8_t *stored) {
     const uint8_t *const memory = (const uint8_t *)(uintptr_t)(area->begin + row->from);
     const bool written = !area->valid || ptx_bits_all(area->valid, row->from, 4 * row->words);
     if (written && !memcmp(memory, stored, 4 * row->words)) {
-        uint64_t newer = 0; /* what others have stored, too: see write_same */
+        uint64_t newer = 0; /* stored by others, too: see write_same */
         for (uint32_t i = 0; i < row->words; i++)
             newer |= (int64_t)area->wrote[word + i] >= (int64_t)row->floor && area->wrote[word + i] != stamp_in(row, i);
         return !newer;
@@ -382,8 +381,8 @@ uint32_t ptx_is_global(const struct ptx_warp *warp, const v_u64 *a) {
     return ~(ptx_is_shared(warp, a) | ptx_is_local(warp, a));
 }
 
-/* ---- asynchronous copies: they happen at their issue or at the wait, as drawn; until the wait nobody knows what is
- * there ---- */
+/* ---- asynchronous copies: they happen at their issue or at the wait, as drawn; until the wait the bytes are
+ * unknown ---- */
 
 static void copy_now(const struct ptx_pending *copy) {
     uint8_t *const to = (uint8_t *)(uintptr_t)copy->to;

@@ -21,7 +21,7 @@ static void *need(void *memory) {
     abort();
 }
 
-/* Stamps of large areas take memory where they are touched: zeros from calloc are the system's own pages. */
+/* Stamps of large areas take memory only for touched pages: zeros from calloc are the system's own pages. */
 struct ptx_area *ptx_area_make(uint64_t begin, size_t bytes, enum ptx_kind kind, bool inside) {
     struct ptx_area *area = need(calloc(1, sizeof *area));
     const size_t words = bytes / 4 + 2;
@@ -99,8 +99,8 @@ struct ptx_area *ptx_area_find(struct ptx_near *near, uint64_t address) {
 bool ptx_area_written(const struct ptx_area *area, size_t from, size_t bytes) {
     if (!area->valid || ptx_bits_all(area->valid, from, bytes)) return true;
     if (area->kind != PTX_OF_BOTH) return false;
-    /* The host's stores are unseen, and single bytes of its own may be as the pattern's: a word of which nothing has
-     * changed is taken for one that nobody has written. */
+    /* The host's stores are unseen, and single bytes of its own may be as the pattern's: a word without a changed
+     * byte counts as never written. */
     const uint8_t *memory = (const uint8_t *)(uintptr_t)area->begin;
     const size_t size = area->end - area->begin;
     for (size_t word = from / 4 * 4; word < from + bytes; word += 4) {
@@ -119,7 +119,7 @@ void ptx_memory_take(const void *at, size_t bytes, enum ptx_memory kind) {
     struct ptx_area *area = ptx_area_make(begin, bytes, kinds[kind], false);
     if (kind != PTX_HOST) memset((void *)(uintptr_t)begin, PTX_PATTERN, bytes);
     pthread_rwlock_wrlock(&all.lock);
-    /* Memory that has gone makes room where its addresses are used again. */
+    /* Freed memory makes room if its addresses are used again. */
     size_t first = (size_t)(before(begin) + 1);
     if (first && all.area[first - 1]->end > begin) first--;
     size_t last = first;

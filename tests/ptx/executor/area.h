@@ -1,7 +1,7 @@
-/* area.h - memory that device code may touch, and what the checker knows of it: which bytes have been written, and for
+/* area.h - memory that device code may touch, and the checker's record of it: which bytes have been written, and for
  * each word of four bytes who has written and read it last.
  *
- * A stamp says who: launch (21 bits), phase within it (20), warp's syncs (5), two neighbours (1: the lower half belongs
+ * A stamp has: launch (21 bits), phase within it (20), warp's syncs (5), two neighbours (1: the lower half belongs
  * to the thread, the upper half to the next one), bytes of the word (4), atomic (1), many threads (1), thread (10). A
  * phase ends when all of a block's threads have met at a barrier, and when a block ends; no number is used twice for a
  * launch. */
@@ -19,7 +19,7 @@ enum { PTX_PHASE_AT = 22, PTX_LAUNCH_AT = 42, PTX_MOST_PHASES = 1 << 20, PTX_MOS
 #define PTX_PAIR (1ull << 16)
 #define PTX_SYNCS(n) ((uint64_t)((n) & 31) << 17)
 
-/* What a thread's accesses are stamped with now. */
+/* The launch and phase in a thread's stamps now. */
 struct ptx_stamps {
     uint64_t launch;      /* at its place */
     uint64_t phase;       /* number */
@@ -41,11 +41,11 @@ struct ptx_near { /* areas that were found last */
     unsigned changes;
 };
 
-enum { PTX_PATTERN = 0xfb }; /* bytes of memory that nobody has written */
+enum { PTX_PATTERN = 0xfb }; /* bytes of memory that were never written */
 
 struct ptx_area *ptx_area_make(uint64_t begin, size_t bytes, enum ptx_kind kind, bool inside);
 void ptx_area_drop(struct ptx_area *area);
-/* The area of ADDRESS; NULL: there is none. NEAR: what a thread has found before. */
+/* The area of ADDRESS; NULL: there is none. NEAR: the area that the thread found before. */
 struct ptx_area *ptx_area_find(struct ptx_near *near, uint64_t address);
 
 bool ptx_bits_all(const uint8_t *bits, size_t from, size_t count);

@@ -25,7 +25,7 @@ void ptx_fiber_make(struct ptx_fiber *fiber, void (*begin)(void)) {
         }
     }
     void **top = (void **)((char *)fiber->stack + STACK - 256);
-    *--top = NULL; /* where BEGIN would return to */
+    *--top = NULL; /* return address of BEGIN */
     *--top = (void *)begin;
     for (int i = 0; i < 6; i++) *--top = NULL;
     fiber->sp = top;

@@ -9,7 +9,7 @@
 #include "launch.h"
 #include "team.h"
 
-/* IMAGES is the folder of what was translated. */
+/* IMAGES is the folder of translated images. */
 static void *open_image(const void *image, size_t bytes) {
     char hash[SHA256_DIGEST_STRING_LENGTH], path[4096];
     const char *first = getenv("SL_PTX_IMAGES");
@@ -20,7 +20,7 @@ static void *open_image(const void *image, size_t bytes) {
                 "%s is not there: the program's image was not translated. Build the preset ptx (cmake --build --preset "
                 "ptx)\n",
                 path);
-        _exit(3); /* a module is being opened: what runs at the end would wait for that */
+        _exit(3); /* a module is being opened: exit handlers would wait for that */
     }
     return ptx_open(path);
 }
@@ -30,7 +30,7 @@ static const void *find(void *module, const char *name) { return ptx_find(module
 static void *variable(void *module, const char *name, size_t *bytes) { return ptx_variable(module, name, bytes); }
 
 /* Blocks of a launch that asks for so many: every second one, as drawn, gets fewer. OpenMP allows that, as blocks take
- * several turns, and regions.c asks for fewer than there are turns where those are many. */
+ * several turns; if there are many turns, regions.c asks for fewer blocks than turns. */
 static unsigned given(unsigned blocks) {
     static uint64_t launches;
     uint64_t drawn = ptx_options()->seed * 7919 + __atomic_fetch_add(&launches, 1, __ATOMIC_RELAXED);

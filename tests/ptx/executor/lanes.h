@@ -120,7 +120,7 @@ static inline v_f32 ptx_flush(v_f32 x) {
 /* .sat: to [0, 1]; NaN becomes 0. */
 static inline v_f32 ptx_saturate_f32(v_f32 x) { return x > 1 ? (v_f32)(1.0f) : x > 0 ? x : (v_f32)(0.0f); }
 static inline v_f64 ptx_saturate_f64(v_f64 x) { return x > 1 ? (v_f64)(1.0) : x > 0 ? x : (v_f64)(0.0); }
-/* The number where the other one is NaN, canonical NaN where both are; -0 is less than +0. */
+/* If one is NaN, the other one; if both are, canonical NaN; -0 is less than +0. */
 #define PTX_EXTREMES(f, u, s, nan)                                                                                     \
     static inline v_##f ptx_min_##f(v_##f a, v_##f b) {                                                                \
         const v_##f x = a < b ? a : a > b ? b : (v_##f)((v_##u)a | (v_##u)b);                                          \

@@ -1,10 +1,10 @@
 /* launch.h - device code that is executed on this machine: images of translated PTX (translate.py), their launches, and
- * what the checker is told of memory. The stand-in for CUDA's libraries (tests/fake_cuda) calls it.
+ * reports to the checker about memory. The stand-in for CUDA's libraries (tests/fake_cuda) calls it.
  *
  * The environment: SL_PTX_SEED=n (orders of warps, blocks and copies repeat those of seed n, which a report names),
  * SL_PTX_CHECK=0 (nothing is checked but bounds and alignment) or tell (races are told and do not end the run),
  * SL_PTX_COUNTS=FILE (a line of JSON a launch), SL_PTX_COVERAGE=FILE (a line for each launch: the basic blocks that
- * have run), SL_PTX_IMAGES=FOLDER (images that are there are taken from there: mutants). */
+ * have run), SL_PTX_IMAGES=FOLDER (images in it go before others: mutants). */
 #ifndef PTX_LAUNCH_H
 #define PTX_LAUNCH_H
 
@@ -26,16 +26,16 @@ void *ptx_variable(struct ptx_module *module, const char *name, size_t *bytes);
 void ptx_launch(struct ptx_module *module, const struct ptx_kernel *kernel, unsigned blocks, unsigned threads,
                 unsigned dynamic, const void *parameters, size_t bytes);
 
-/* What the host does with memory. The host's stores are seen in none of the kinds, and are allowed in the last two. */
+/* Memory by its use from the host. The host's stores are seen in none of the kinds, and are allowed in the last two. */
 enum ptx_memory { PTX_DEVICE, PTX_MANAGED, PTX_HOST };
-/* BYTES at AT may be used from now on; nobody has written them. */
+/* BYTES at AT may be used from now on; none is written yet. */
 void ptx_memory_take(const void *at, size_t bytes, enum ptx_memory kind);
 void ptx_memory_free(const void *at);
 /* By a copy from the host, a fill, or a library. */
 void ptx_memory_written(const void *at, size_t bytes);
-/* Bytes that nobody has written stay such. */
+/* Bytes that were never written stay such. */
 void ptx_memory_copied(const void *to, const void *from, size_t bytes);
-/* By a library: a fault where nobody has written. */
+/* By a library: a fault if a byte was never written. */
 void ptx_memory_read(const void *at, size_t bytes);
 
 #endif

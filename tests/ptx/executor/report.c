@@ -1,4 +1,4 @@
-/* report.c - what is told of launches: faults, counts, and which basic blocks have run. */
+/* report.c - reports of launches: faults, counts, and which basic blocks have run. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>

@@ -62,7 +62,7 @@ static void complete(struct ptx_team *team, uint32_t id) {
         fiber->runs = true;
     }
     new_phase(
-        team); /* of all: races of those that a barrier of some warps is not for go unseen where it lies between */
+        team); /* of all: if a barrier of some warps lies between accesses of other warps, their race goes unseen */
 }
 
 void ptx_barrier(struct ptx_warp *warp, uint32_t id, uint32_t count, uint32_t site) {

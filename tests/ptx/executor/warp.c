@@ -45,7 +45,7 @@ static bool meet(struct ptx_warp *warp, struct ptx_parted *d, const struct ptx_b
     return false;
 }
 
-/* LANES go to one block, the others to another: where all go together they just go on. */
+/* LANES go to one block, the others to another: if all go together, they just go on. */
 static uint32_t part(struct ptx_warp *warp, struct ptx_parted *d, uint32_t lanes, uint32_t there, uint32_t behind) {
     lanes &= warp->m;
     if (warp->whole) {

@@ -12,8 +12,8 @@ struct ptx_site {
     int line;
 };
 struct ptx_warp;
-/* What a warp does: a function of operations*.c, and numbers: places of operands, or plain ones. A place's two top bits
- * are the base from which the others count bytes: the warp's frame, the kernel's numbers, the launch's parameters. */
+/* An operation of a warp: a function of operations*.c, and numbers: places of operands, or plain ones. A place's two
+ * top bits are the base from which the others count bytes: the warp's frame, the kernel's numbers, the parameters. */
 struct ptx_op {
     void (*run)(struct ptx_warp *warp, const struct ptx_op *op);
     uint32_t site, bytes; /* of this operation, whose next one follows */
@@ -30,7 +30,7 @@ extern const struct ptx_operation ptx_integer_operations[], ptx_float_operations
 enum ptx_end { PTX_GO, PTX_LEAVE, PTX_TRAP, PTX_TABLE };
 enum { PTX_MEETS_NOT = -2, PTX_MEETS_ALL = -1 };
 struct ptx_basic { /* a basic block */
-    int64_t meets; /* where lanes meet before it: not, all that have not ended, or those of a mask at this place */
+    int64_t meets; /* lanes that meet before it: none, all that have not ended, or those of a mask at this place */
     const char *begin, *end; /* operations */
     enum ptx_end how;
     bool guarded, negated;
@@ -56,7 +56,7 @@ struct ptx_kernel {
     struct ptx_site *site;
     uint32_t sites;
     char *ops;
-    const char *line; /* of the image: what it is made of */
+    const char *line; /* of the image, with the kernel's text */
     bool made;
 };
 struct ptx_variable {
@@ -140,7 +140,7 @@ PTX_ACCESS(16)
 uint32_t ptx_is_shared(const struct ptx_warp *warp, const v_u64 *a);
 uint32_t ptx_is_local(const struct ptx_warp *warp, const v_u64 *a);
 uint32_t ptx_is_global(const struct ptx_warp *warp, const v_u64 *a);
-/* Where LANE's atomic instruction works. */
+/* The address of LANE's atomic instruction. */
 void *ptx_atomic(struct ptx_warp *warp, uint64_t a, uint32_t bytes, uint32_t lane, uint32_t site);
 void ptx_fence(struct ptx_warp *warp);
 void ptx_warp_sync(struct ptx_warp *warp, uint32_t lanes);

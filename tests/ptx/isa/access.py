@@ -1,7 +1,7 @@
 """access.py - loads and stores of each type, space and vector, parameters, copies and atomics: kernels, and their results by
 Python's own bytes.
 
-run(PROGRAM) yields (opcodes that were tested, name, what is wrong or '').
+run(PROGRAM) yields (opcodes that were tested, name, error or '').
 """
 import random
 import struct
@@ -113,7 +113,7 @@ def elements(program, name, opcode, row):
     return ""
 
 
-# ---- parameters and what a thread is
+# ---- parameters and the numbers of a thread
 
 PARAMETERS = """
 .visible .entry parameters(.param .u64 parameters_0, .param .u8 parameters_1, .param .s16 parameters_2, .param .u16 parameters_3, .param .s32 parameters_4,

@@ -1,4 +1,4 @@
-"""device.py - PTX given as text, translated and executed: what tests call of the executor (executor/launch.h).
+"""device.py - PTX given as text, translated and executed: the executor's functions for tests (executor/launch.h).
 
 Device(LIBRARY) is the executor's shared library. A fault ends the process that it happens in, so launches that may have one
 run in a child: outcome().
@@ -20,7 +20,7 @@ FAULT = 86
 
 
 class Memory:
-    """BYTES that device code may touch. DATA is what a copy from the host has brought there; None: nobody has written them."""
+    """BYTES that device code may touch. DATA is copied there from the host; None: they are never written."""
 
     def __init__(self, device, size, data=None, kind=DEVICE):
         self.device, self.size = device, size
@@ -75,7 +75,7 @@ class Device:
 
 
 def outcome(action, seed=None):
-    """(exit status, stderr, what ACTION returned as JSON or None) of ACTION() in a child, under SL_PTX_SEED."""
+    """(exit status, stderr, result of ACTION as JSON or None) of ACTION() in a child, under SL_PTX_SEED."""
     told, said = tempfile.TemporaryFile(), tempfile.TemporaryFile()
     sys.stdout.flush()
     child = os.fork()

@@ -1,6 +1,6 @@
 """faults.py - small kernels: of each kind of fault one that has it, and beside it one that comes near to it and has none.
 
-A kernel's body is text behind HEAD. What stands behind "! " is on line LINE of its source. %a and %b are memory, %d is the word of
+A kernel's body is text behind HEAD. The text after "! " is on line LINE of its source. %a and %b are memory, %d is the word of
 %a at the thread's number %i.
 """
 import collections
@@ -18,7 +18,7 @@ HEAD = """
     ld.param.u64 %%a, [kernel_0]; ld.param.u64 %%b, [kernel_1];
     mov.u32 %%i, %%tid.x; mov.u32 %%n, %%ctaid.x; mul.wide.u32 %%c, %%i, 4; add.s64 %%d, %%a, %%c;
 """
-# said: of a fault, what its first line says; None: there is none. who: thread and block, or None
+# said: the first line of a fault; None: there is none. who: thread and block, or None
 Case = collections.namedtuple("Case", "name body said who threads blocks dynamic a b variables limits registers")
 CASES = []
 NUMBERS = struct.pack("<64I", *range(64))
@@ -30,7 +30,7 @@ def case(name, body, said, who=None, threads=32, blocks=1, dynamic=0, a=("data",
 
 
 def pair(name, body, said, near, **given):
-    """NEAR: what makes a case without the fault: "old" and "new" text of the body, or other arguments."""
+    """NEAR: turns the case into one without the fault: "old" and "new" text of the body, or other arguments."""
     case(name, body, said, **given)
     changed = dict(given, who=None, **{k: v for k, v in near.items() if k not in ("old", "new")})
     if "old" in near:
@@ -43,7 +43,7 @@ def source(row):
     return HEAD % (row.variables, row.limits) + row.body.replace("! ", "\n.loc 1 %d 0\n" % LINE) + "\n    ret;\n}\n"
 
 
-# ---- where an access goes
+# ---- addresses of an access
 
 def places():
     pair("global, outside of all memory", "! ld.global.u32 %x, [%d];", r"loads 4 bytes outside of all memory: address 0x1000\b", {"a": ("data", NUMBERS, DEVICE)},
@@ -75,7 +75,7 @@ def places():
     case("an instruction that is not known", "! dp4a.u32.u32 %x, %i, %i, %i;", "does not know", who=None)
 
 
-# ---- bytes that nobody has written
+# ---- bytes that were never written
 
 def unwritten():
     pair("global, nobody has written", "! ld.global.u32 %x, [%b];", "loads 4 bytes that nobody has written: byte 0 of 256 of the device's memory",
@@ -161,7 +161,7 @@ def parts():
          "reads what thread 1 ", {"old": "/**/", "new": "bar.sync 0;"})
 
 
-# ---- what lanes do together
+# ---- instructions of several lanes
 
 def meetings():
     part = "setp.lt.s32 %p, %i, 16; @%p bra LOW; "

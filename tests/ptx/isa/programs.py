@@ -1,7 +1,7 @@
 """programs.py - random structured kernels, and an interpreter that runs them thread by thread.
 
 Branches, loops and tables are taken by values that differ between lanes; jumps leave several of them at once; some threads end
-early; ballots and barriers stand where all others come. Registers have short lives, so that they share places.
+early; ballots and barriers stand at points that all others reach. Registers have short lives, so that they share places.
 """
 import random
 import struct
@@ -19,7 +19,7 @@ def signed(x, kind):
     return x - (1 << WIDTH[kind]) if x >> (WIDTH[kind] - 1) else x
 
 
-# name: (text of the instruction, what it makes) for a kind of register
+# name: (text of the instruction, its result) for a kind of register
 def operations(kind):
     bits = WIDTH[kind]
     if kind == "p":
@@ -35,11 +35,11 @@ TESTS = {"eq.s": lambda a, b: a == b, "ne.s": lambda a, b: a != b, "lt.u": lambd
 
 
 class Generator:
-    """Makes statements, tuples of a kind and what it takes (step, compound), and beside them their text."""
+    """Makes statements, tuples of a kind and its operands (step, compound), and beside them their text."""
 
     def __init__(self, chance):
         self.chance, self.text, self.defined, self.labels = chance, [], set(), 0
-        self.open = []  # (label behind it, label of the next turn or None) of what a jump may leave
+        self.open = []  # (label behind it, label of the next turn or None) of statements that a jump may leave
 
     def say(self, words):
         self.text.append("    " + words)
@@ -336,7 +336,7 @@ def results(statements, kept, inputs):
 
 
 def run(device, seed, count):
-    """Yields what is wrong with each of COUNT programs, or ''."""
+    """Yields the error in each of COUNT programs, or ''."""
     made = [make("program_%d" % i, seed * 100003 + i) for i in range(count)]
     program = device.program("".join(text for text, _, _ in made))
     for i, (text, statements, kept) in enumerate(made):

@@ -1,6 +1,6 @@
 """run_single.py - runs the cases of single.py: a kernel each, a thread for each row of operands.
 
-An instruction runs twice: in all threads, and guarded in some, where the others keep what the register had.
+An instruction runs twice: in all threads, and guarded in some; the others keep the old value of the register.
 """
 import struct
 from fractions import Fraction
@@ -92,7 +92,7 @@ def allowed(case, kind, want, got):
 
 
 def check(program, name, case):
-    """What is wrong, or ''."""
+    """The error, or ''."""
     wrong, kept = [], [(KEPT != 0 if BITS[k] == 1 else KEPT & ((1 << BITS[k]) - 1)) for k in case.results]
     for i, (row, (plain, guarded)) in enumerate(zip(case.values, run(program, name, case))):
         want = case.oracle(*row)

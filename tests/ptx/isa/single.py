@@ -1,7 +1,7 @@
-"""single.py - instructions that a thread does alone, register to register: cases, and what the PTX ISA makes of their operands.
+"""single.py - instructions that a thread does alone, register to register: cases, and the results of the PTX ISA for their operands.
 
 A value is its bits. The oracle knows integers of Python and rounding.py; of the executor it knows nothing. Where the ISA leaves
-bits open a case says what is allowed: NEAR (a relative error), any NaN for a NaN (of arithmetic on floats).
+bits open a case has the allowed ones: NEAR (a relative error), any NaN for a NaN (of arithmetic on floats).
 """
 import collections
 import functools
@@ -17,7 +17,7 @@ BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "
 FLOATS = {"f32": F32, "f64": F64}
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 # shape: operands as text; oracle: bits of the results (one, or a tuple) from those of the operands; nans: "any", "same" bits;
-# near: the relative error that the ISA allows, over what is exact
+# near: the relative error that the ISA allows, over the exact result
 Case = collections.namedtuple("Case", "opcode results operands values oracle shape nans near")
 CASES = []
 
@@ -65,7 +65,7 @@ SHIFTS = [0, 1, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1 << 31, (
 
 @functools.lru_cache(None)
 def pairs(*kinds):
-    """All combinations of edges, or some of them and all of what lies at the core; and random values."""
+    """All combinations of edges, or some of them and all of those at the core; and random values."""
     chance = random.Random(str(kinds))
     lists = [SHIFTS if kind == "shift" else edges(kind) for kind in kinds]
     rows = list(itertools.product(*lists))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_checker.py LIBRARY - that the executor's checker finds each kind of fault, and says where; and that what comes near to
-one passes. LIBRARY is the executor. Prints TAP.
+"""test_checker.py LIBRARY - the executor's checker finds each kind of fault and its place, and passes cases that come near to
+one. LIBRARY is the executor. Prints TAP.
 """
 import ctypes
 import re
@@ -35,7 +35,7 @@ def launch(device, case):
 
 
 def judge(case, seed, status, said, result):
-    """What is wrong, or ''."""
+    """The error, or ''."""
     if case.said is None:
         return "" if (status, said, result) == (0, "", "passed") else "seed %d: status %d\n%s" % (seed, status, said)
     lines = [line for line in said.splitlines() if not line.startswith("not understood")] + [""] * 4
@@ -93,7 +93,7 @@ def orders(device, points):
 
 
 def library(device, points):
-    """What libraries read, which the executor does not run."""
+    """Reads by libraries, which the executor does not run."""
     def reads(size, data, count):
         def action():
             made = device.memory(size, None if data == "copy" else data)

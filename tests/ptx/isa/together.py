@@ -1,6 +1,6 @@
 """together.py - instructions that the lanes of a warp do together: shuffles, votes, mma, ldmatrix, barriers; a naive oracle each.
 
-run(PROGRAM) yields (opcodes that were tested, name, what is wrong or '').
+run(PROGRAM) yields (opcodes that were tested, name, error or '').
 """
 import random
 import struct

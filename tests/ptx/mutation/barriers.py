@@ -1,7 +1,7 @@
 """barriers.py - barriers that keep nothing apart: between the accesses in front of one, back to other barriers, and those behind
 it there are no two of the same array, one of them a store, unless both are of thread 0.
 
-An array is a shared variable, or what a pointer among the kernel's parameters points at: different ones are taken to be
+An array is a shared variable, or the memory of a pointer among the kernel's parameters: different ones are taken to be
 different, as the library's functions have it. In global memory each element is taken to have its own thread, which the checker
 watches; atomic operations need no barrier.
 """
@@ -58,7 +58,7 @@ class Accesses:
         return self.is_alone(source, depth + 1)
 
     def arrays(self, operand):
-        """Names of what an address may lie in: a number that is loaded is an index, if there is a name beside it."""
+        """Names of the memory that an address may lie in: a number that is loaded is an index, if there is a name beside it."""
         words = [w for w in operand.strip("[]").replace("+", " ").split() if not w.lstrip("-").isdigit()]
         found, work, seen = set(), list(words), set()
         while work:

@@ -1,7 +1,7 @@
 """changes.py - one change of a kernel's PTX, of each kind of fault that a programmer, or a compiler, may make.
 
 KINDS has a function for each kind: it takes an instruction, the registers' types and a choice (random.Random), and gives the
-instructions that stand in its place, or None where it has nothing to change.
+instructions that stand in its place, or None if there is nothing to change.
 """
 import re
 

@@ -18,7 +18,7 @@ class Kernel:
 
     def __init__(self, image, name, path):
         self.image, self.name, self.path = image, name, path
-        # What a reader calls it: without the parts that differ from build to build.
+        # Its name for readers: without the parts that differ from build to build.
         self.title = re.sub(r"^__omp_offloading_[0-9a-f]+_[0-9a-f]+_(.*)_l\d+$", r"\1", name)
 
     def read(self):
@@ -46,7 +46,7 @@ class Image:
         self.kernels = [Kernel(self, match.group(1), path) for path in paths for match in ENTRY.finditer(path.read_text(encoding="utf-8"))]
 
     def write(self, module, kernel, folder):
-        """The image with KERNEL in place of what it has of that name. False: they are the same."""
+        """The image with KERNEL in place of its own of that name. False: they are the same."""
         lines = self.json_path.read_text(encoding="utf-8").splitlines()
         head = json.loads(lines[0])
         numbers = {row[0]: i for i, row in enumerate(head["variables"])}
@@ -80,7 +80,7 @@ def kernels(build):
 
 
 class Point:
-    """A point of a test: its name ("": what is none), whether it is ok, seconds, and by kernel its work and the blocks that it runs, a bit each."""
+    """A point of a test: its name ("": behind the last point), whether it is ok, seconds, and by kernel its work and a bit for each block run."""
 
     def __init__(self, row):
         self.name, self.ok, self.seconds, self.work = row["point"], row["ok"], row["seconds"], row["work"]
@@ -91,7 +91,7 @@ class Point:
 
 
 class Test:
-    """A test of the preset: a command, its environment, and what it covers (covered)."""
+    """A test of the preset: a command, its environment, and its points (covered)."""
 
     def __init__(self, row, points):
         self.name, self.command = row["name"], row["command"]
@@ -102,7 +102,7 @@ class Test:
 
 
 def tests(build):
-    """Those that have left what they cover: ctest has run them since the last image was translated."""
+    """Tests with a record of their points: ctest has run them since the last image was translated."""
     folder = pathlib.Path(build) / "tests/ptx"
     translated = max(image.json_path.stat().st_mtime for image in images(build))
     shown = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1"], capture_output=True, text=True, check=True)

@@ -49,7 +49,7 @@ LIST = [
 
 
 CONSTANT = re.compile(NUMBER.pattern + r"|0[fd][0-9A-F]+$")
-OF_BLOCKS = {"%ctaid.x", "%nctaid.x", "parameter", "number"}  # what is made of these is the same in all threads of a block
+OF_BLOCKS = {"%ctaid.x", "%nctaid.x", "parameter", "number"}  # results made of these are the same in all threads of a block
 
 
 def unread(kernel):
@@ -87,7 +87,7 @@ def uses(kernel, register):
 
 
 def the_larger(kernel, instruction, new):
-    """A comparison of two floats that chooses between these two, which are equal where it differs."""
+    """A comparison of two floats that chooses between these two: if it differs, they are equal."""
     if instruction.name != "setp" or instruction.mods[-1] not in FLOATS or len(new) != 1 or new[0].ops != instruction.ops:
         return False
     pair = set(instruction.ops[1:3])
@@ -173,7 +173,7 @@ def asks_for_one(kernel, instruction, new):
 
 
 def looks_for_the_last_warp(kernel, instruction, new):
-    """Whether a warp is whole, as each is where a team has whole warps, which is asked beside it."""
+    """Whether a warp is whole, as each is if a team has whole warps, which is asked beside it."""
     if instruction.name == "setp" and says_that_warps_are_whole(kernel, instruction.ops[0]):
         return new[0].mods[0] == "ge"
     used = uses(kernel, instruction.ops[0]) if flow.writes(instruction, kernel.registers) else []
@@ -184,7 +184,7 @@ def looks_for_the_last_warp(kernel, instruction, new):
 
 
 def is_of_block(kernel, register, depth=8):
-    """Whether each of what a register is made of is the block's number or a number: so it is the same in all of its threads."""
+    """Whether a register is made of the block's number and constants alone: so it is the same in all threads of the block."""
     operands = [operand for s in makers_of(kernel, register) for operand in s.ops[1:]]
     return bool(operands) and depth > 0 and all(
         NUMBER.match(operand) or operand == "%ctaid.x" or is_of_block(kernel, operand, depth - 1) for operand in operands)
@@ -242,7 +242,7 @@ def asks_for_a_second_turn(kernel, s):
 
 
 def through_moves(kernel, register):
-    """What makes a register, or the registers that it is a copy of."""
+    """Statements that make a register, or the registers that it is a copy of."""
     found, seen_too, work = [], set(), [register]
     while work:
         for s in makers_of(kernel, work.pop()):
@@ -285,12 +285,12 @@ def without_further_turns(kernel):
 
 
 def is_for_a_second_turn(kernel, instruction, new):
-    """Nothing but a second turn reads what it makes."""
+    """Nothing but a second turn reads the result."""
     if instruction.name in flow.ENDS | flow.MEETINGS | {"atom", "call"} or not flow.writes(instruction, kernel.registers):
         return False
     blocks = without_further_turns(kernel)
     changed = blocks is not None
-    while changed:  # what nothing reads, and then what only that has read
+    while changed:  # results that nothing reads, then results that only those have read
         changed, live = False, flow.live_at_start(blocks, kernel.registers)
         for block in blocks:
             read = set().union(*[live[target] for target in block.targets]) if block.targets else set()
@@ -324,7 +324,7 @@ def the_next_block_has_it(kernel, instruction, new):
 
 
 def all_store_the_same(kernel, instruction, new):
-    """All threads, in place of thread 0 alone, store in shared variables, and what they store is the same in all of the block."""
+    """All threads, in place of thread 0 alone, store in shared variables, and the stored values are the same in all of the block."""
     if instruction.name != "setp" or instruction.mods[0] != "ne" or instruction.ops[2] != "0" or new[0].mods[0] != "lt":
         return False
     if made_of(kernel, instruction.ops[1]) != {"%tid.x"}:

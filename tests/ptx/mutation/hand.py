@@ -29,7 +29,7 @@ def rewritten(pattern, replacement):
 
 
 def thread_0_alone(i, module, kernel):
-    """The other threads keep what the first operand was."""
+    """The other threads keep the first operand."""
     kernel.registers.update({"%mutant_t": "b32", "%mutant_p": "pred"})
     return [Instruction(None, "mov", ["u32"], ["%mutant_t", "%tid.x"], i.line, "mov.u32 %mutant_t, %tid.x"),
             Instruction(None, "setp", ["ne", "s32"], ["%mutant_p", "%mutant_t", "0"], i.line, "setp.ne.s32 %mutant_p, %mutant_t, 0"), i,
@@ -37,7 +37,7 @@ def thread_0_alone(i, module, kernel):
 
 
 def reads_behind(source):
-    """Behind a barrier all threads read what that source line stores, with no barrier between."""
+    """Behind a barrier all threads read the bytes that the source line stores, with no barrier between."""
     def change(i, module, kernel):
         store = next(s for s in kernel.statements if getattr(s, "name", "") == "st" and "shared" in s.mods and re.fullmatch(source, source_of(module, s)))
         kernel.registers["%mutant_r"] = "b64"

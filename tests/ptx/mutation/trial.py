@@ -23,7 +23,7 @@ class Candidate:
         self.title = test.name + (": " + name if name else "")
 
     def run(self, images, seed):
-        """(who caught it, or None; what it said)"""
+        """(the test that caught it, or None; its output)"""
         limit = int(5 + 6 * self.seconds)
         environment = os.environ | self.test.environment | {"SL_PTX_IMAGES": str(images), "SL_PTX_SEED": str(seed)}
         if self.point:
@@ -50,8 +50,8 @@ class Candidate:
 
 
 def candidates(tests, kernel, block):
-    """Those that run it, in their order: points of programs, which are run alone, and whole scripts. What failed as it was covered
-    tells nothing."""
+    """Candidates that run it, in their order: points of programs, which are run alone, and whole scripts. A point that failed under covered
+    says nothing."""
     found = []
     for test in tests:
         here = [point for point in test.points if point.runs(kernel, block)]

@@ -1,4 +1,4 @@
-"""flow.py - a kernel as basic blocks: where they go, in which order lanes that parted are brought on, what lives across.
+"""flow.py - a kernel as basic blocks: their targets, the order in which parted lanes go on, registers that live across.
 
 Lanes of a warp that part wait at blocks; the first waiting block in this order runs next. Every block of a loop stands before
 all blocks behind the loop, so lanes meet again as early as the code allows.

@@ -1,5 +1,5 @@
-"""inline.py - calls of functions as the functions' own instructions: registers, labels and variables get new names, and what is
-handed over becomes registers."""
+"""inline.py - calls of functions as the functions' own instructions: registers, labels and variables get new names, arguments
+and results become registers."""
 import re
 
 from text import Instruction, Label, NotUnderstood
@@ -18,7 +18,7 @@ class Inliner:
         self.kernel, self.functions, self.calls = kernel, functions, 0
 
     def moved(self, instruction, name, formal, actual):
-        """ld.param and st.param of what is handed over, as movs."""
+        """ld.param and st.param of arguments and results, as movs."""
         if "param" not in instruction.mods:
             return None
         at = 1 if instruction.name == "ld" else 0

@@ -38,7 +38,7 @@ def listed(operand):
 
 
 class Instructions:
-    """What a kernel's translation (translate.py) inherits. It has registers (name -> type), kernel, text, and
+    """The base of a kernel's translation (translate.py). It has registers (name -> type), kernel, text, and
 
     op(name, *numbers)      an operation of the present block
     register(name)          its place
@@ -145,7 +145,7 @@ class Instructions:
 
     @staticmethod
     def space(mods):
-        """What lies in a block's own memory has addresses of its own; all else has generic ones."""
+        """Addresses in a block's own memory are of their own kind; all others are generic."""
         return "shared" if "shared" in mods else "generic"
 
     def address(self, operand):
@@ -463,7 +463,7 @@ class Instructions:
             place = result
         self.write(ops[0], to, steps[-1][0] if steps else "mov_%d" % BITS[to], place)
 
-    # ---- what lanes do together
+    # ---- instructions of several lanes
 
     def i_bar(self, mods, ops):
         if mods[:1] == ["warp"]:

@@ -4,7 +4,7 @@ for its variables and the kernels' names, then a line for each kernel. IN.regist
 thread ptxas gave each kernel of the image (images.py).
 
 A register is a place in the warp's frame, which it shares with others that live at other times; a lane changes only its own
-part. Numbers, addresses and parameters have places, too, which nothing changes. A place's two top bits say where it lies:
+part. Numbers, addresses and parameters have places, too, which nothing changes. A place's two top bits name its base:
 0 the frame, 1 the kernel's numbers, 2 the launch's parameters; the others are an offset in bytes.
 """
 import json
@@ -20,7 +20,7 @@ KINDS = ("float", "integer", "memory", "control", "together", "mma", "other")
 MEMORY = {"ld", "ldu", "st", "atom", "red", "cp", "ldmatrix"}
 SHARED_GAP = 16  # bytes that belong to no array, between two
 BYTES = {"p": 32, 8: 32, 16: 64, 32: 128, 64: 256}  # of a place
-FRAME_HEAD = 3  # places of 32 bits that hold what a warp is
+FRAME_HEAD = 3  # places of 32 bits that hold the numbers of a warp
 CONSTANT, PARAMETER = 1 << 30, 2 << 30
 
 
@@ -119,7 +119,7 @@ class Translation(Instructions):
         self.temporaries.end = self.places.end
         self.frame_bytes = self.places.end
 
-    # What Instructions calls.
+    # Methods that Instructions calls.
 
     def op(self, name, *numbers):
         self.rows.append([name, self.site, *numbers])
@@ -183,7 +183,7 @@ class Translation(Instructions):
     # Blocks.
 
     def instruct(self, instruction):
-        """Operations of an instruction; that it is not understood is found out where it runs."""
+        """Operations of an instruction; an unknown one is reported when it runs."""
         file, line = self.module.lines[instruction.line]
         self.sites.append([file, line, instruction.text])
         self.site = len(self.sites) - 1
