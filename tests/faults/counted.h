@@ -1,5 +1,5 @@
-/* counted.h - for what is preloaded into a program, or linked into it: counts its calls from the start of main on, of
- * which one is to fail, or that one and all after it. */
+/* counted.h - for libraries preloaded into a program, or linked into it: counts its calls from the start of main on;
+ * one of them fails, or one and all after it. */
 #ifndef SL_TESTS_FAULTS_COUNTED_H
 #define SL_TESTS_FAULTS_COUNTED_H
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """crash_resume.py DRIVERS [--engines local,mpi] [--kills N] [--seed N] - runs that save are killed at random moments, over
-schedules, meshes and engines, and go on from their last checkpoint, or from the beginning where there is none: by threads
-or by processes, whichever comes up, and perhaps to be killed again. The last checkpoint is that of a run that nobody
-killed, byte for byte (in parts: value for value, for threads write one file), and no temporary file is left beside it. Of processes one is killed, or their launcher. Prints
+schedules, meshes and engines, and go on from their last checkpoint, or, if there is none, from the beginning: by threads
+or by processes, whichever comes up, and perhaps to be killed again. The last checkpoint is that of a run without
+a kill, byte for byte (in parts: value for value, for threads write one file), and no temporary file is left beside it. Of processes one is killed, or their launcher. Prints
 TAP. With SL_TEST_LONG set, 1,000 kills in place of 6."""
 
 import argparse
@@ -46,7 +46,7 @@ cells = [  # a mesh, a schedule, and how the state is kept
     f"{transformer} --blocks 4 --mesh pipe=2 --schedule looped-dfs --save-every 5 --recompute full",
     f"{classifier} --layers 4 --mesh data=2,model=1 --schedule single --save-every 5 --accumulate 2",
 ]
-MARK = "SL_CRASH_RESUME"  # what every process of a run has in its environment
+MARK = "SL_CRASH_RESUME"  # in the environment of every process of a run
 work = folder("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 saved = os.path.join(work, "saved")
 chance = random.Random(given.seed)
@@ -63,7 +63,7 @@ def coordinates(cell):
 
 
 def start(cell, engine):
-    """The run in a session of its own, from what there is in saved."""
+    """The run in a session of its own, from the last checkpoint in saved."""
     driver, *arguments = cell.format(text=os.path.join(work, "text")).split()
     command = [os.path.join(given.drivers, driver), *arguments, "--steps", str(STEPS), "--save", saved, "--engine", engine]
     if os.path.isdir(saved) and any(re.fullmatch(r"step-\d+\.(safetensors|index\.json)", name) for name in os.listdir(saved)):
@@ -87,7 +87,7 @@ def descendants(process):
 
 
 def members():
-    """A run's processes, also those whose parents have ended, by what their environment says."""
+    """A run's processes, also those whose parents have ended, by their environment."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -170,7 +170,7 @@ def tensors(path):
 
 
 def joined(path):
-    """The tensors of the index PATH; docs/checkpoints_format.md says what it means."""
+    """The tensors of the index PATH, a file in the format of docs/checkpoints_format.md."""
     with open(path) as file:
         index = json.load(file)
     parts = [tensors(os.path.join(saved, name)) for name, _ in index["parts"]]
@@ -209,7 +209,7 @@ def error():
 
 
 def measure(cell):
-    """What a run in whole ends with, and how long it takes by each engine."""
+    """The last bytes of a run in whole, and its time by each engine."""
     hashes, seconds, bad = set(), {}, []
     for engine in engines:
         shutil.rmtree(saved, ignore_errors=True)
@@ -225,7 +225,7 @@ def measure(cell):
 
 
 def chain(whole, cell, seconds, most):
-    """Up to MOST kills of one training: how many there were, and what is wrong."""
+    """Up to MOST kills of one training: how many there were, and the errors."""
     shutil.rmtree(saved, ignore_errors=True)
     failures.clear()
     killed = 0

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """differential.py DRIVERS [--files N] [--seed N] - safetensors files, whole and damaged, as Python's safetensors reads them
-and as the driver diff does: what diff takes Python takes, with the same names, types, shapes and bytes; what Python
-takes diff takes, too, or says which limit of its own it is, or what of the format, that forbids it. Files that either has written the other
-reads. Prints TAP. With SL_TEST_LONG set, 5,000 files in place of 150."""
+and as the driver diff does: Python reads the files that diff reads, with the same names, types, shapes and bytes; diff
+reads the files that Python reads, too, or names the limit of its own, or of the format, that forbids it. Each reads the files that the other
+writes. Prints TAP. With SL_TEST_LONG set, 5,000 files in place of 150."""
 
 import argparse
 import collections
@@ -37,8 +37,8 @@ chance = random.Random(given.seed)
 work = folder("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 ours, theirs = os.path.join(work, "file"), os.path.join(work, "again")
 SIZES = {"F32": 4, "BF16": 2, "F16": 2, "I32": 4}
-OTHERS = {"F64": 8, "I64": 8, "U8": 1, "BOOL": 1, "F8_E4M3": 1}  # which the format has, and this library does not
-LIMITS = {  # what diff says of files that Python takes
+OTHERS = {"F64": 8, "I64": 8, "U8": 1, "BOOL": 1, "F8_E4M3": 1}  # types of the format that this library does not have
+LIMITS = {  # refusals by diff of files that Python reads
     "only F32, BF16, I32 and F16 can be read": "a limit",
     "shape is not a list of at most": "a limit",
     "the name is longer than": "a limit",
@@ -72,7 +72,7 @@ def draw_tensors():
 
 
 def spoil(header, data):
-    """The same with a mistake, or what could be taken for one."""
+    """The same with a mistake, or a change that resembles one."""
     names = [name for name in header if name != "__metadata__"]
     way = chance.randrange(12)
     text = json.dumps(header).encode()
@@ -134,7 +134,7 @@ counts = collections.Counter()
 
 
 def judge(content):
-    """What is wrong with how the two read this file."""
+    """Differences between the two in reading this file."""
     put(ours, content)
     tensors = read_by_python(content)
     again, data = {}, b""

@@ -101,7 +101,7 @@ def scalars(path):
 
 
 def told(path):
-    """What --metrics says, as scalars."""
+    """The records of --metrics, as scalars."""
     found, step = {}, 0
     with open(path) as file:
         for line in file:

@@ -90,7 +90,7 @@ int open(const char *path, int flags, ...) {
 /* Offsets have 64 bits with either name. */
 int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 
-/* What is left of BYTES where a count is short: half of them, of one byte that one. */
+/* The rest of BYTES if a count is short: half of them, of one byte that one. */
 static size_t half(size_t bytes) { return bytes > 1 ? bytes / 2 : bytes; }
 
 ssize_t write(int file, const void *data, size_t bytes) {

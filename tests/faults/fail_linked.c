@@ -1,6 +1,6 @@
-/* fail_linked.c - linked into a program, what fail_nth.c is where it is preloaded: one allocation of the program's own
- * objects fails, or that one and all after it. Where AddressSanitizer watches, its malloc is the program's, and nothing
- * that is preloaded comes before it: there the linker sends the calls here (tests/CMakeLists.txt has the list).
+/* fail_linked.c - linked into a program, the faults of fail_nth.c without preloading: one allocation of the program's
+ * own objects fails, or that one and all after it. If AddressSanitizer watches, its malloc is the program's, and no
+ * preloaded library comes before it: there the linker sends the calls here (tests/CMakeLists.txt has the list).
  *
  *     FAIL_NTH=N [FAIL_AFTER=1] [FAIL_COUNT=FILE] PROGRAM ... */
 #include "tests/faults/no_memory.h"

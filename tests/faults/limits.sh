@@ -1,6 +1,6 @@
 #!/bin/sh
-# limits.sh DRIVERS - runs that may open few files, start few threads, or whose control group has little memory: done, or one line with what was missing, never a
-# signal, a hang or a file half written; prints TAP. With SL_TEST_LONG set, every limit up to where there is enough.
+# limits.sh DRIVERS - runs that may open few files, start few threads, or whose control group has little memory: done, or one line about the lack, never a
+# signal, a hang or a file half written; prints TAP. With SL_TEST_LONG set, every limit up to one that is enough.
 drivers=$(cd "$1" && pwd)
 . "$(dirname "$0")/../rigs/points.sh"
 
@@ -33,8 +33,8 @@ ends_well() {
     esac
 }
 
-# try WHAT COMMAND...: collects in bad what did not end well. Lines that tell how to go on, and of what is measured again
-# where it cannot be kept, are no errors.
+# try NAME COMMAND...: adds a command that ends badly to bad. Lines about going on, or about a peak that is measured
+# again as it cannot be saved, are no errors.
 try() {
     what=$1
     shift

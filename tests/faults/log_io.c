@@ -1,11 +1,11 @@
-/* log_io.c - preloaded into a program, tells what it asks of the disk: which names it makes, moves and removes under a
- * folder, and what files hold when they are synced.
+/* log_io.c - preloaded into a program, logs its calls on the disk: names that it makes, moves and removes under a
+ * folder, and contents of files when they are synced.
  *
  *     LD_PRELOAD=log_io.so IO_UNDER=FOLDER IO_LOG=FOLDER2 PROGRAM ...
  *
  * IO_LOG/events has a line for each call that succeeded, in their order: "create PATH", "mkdir PATH", "sync PATH
- * NUMBER", "syncdir PATH", "rename FROM TO NUMBER", "unlink PATH". NUMBER names the file IO_LOG/NUMBER, which has what
- * the file held after the call; it is a process's own, for several may run at once. Paths have no space in them. */
+ * NUMBER", "syncdir PATH", "rename FROM TO NUMBER", "unlink PATH". NUMBER names the file IO_LOG/NUMBER, a copy of the
+ * file after the call; it is a process's own, for several may run at once. Paths have no space in them. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -69,7 +69,7 @@ static bool path_of(int file, char path[PATH_MAX]) {
     return length >= 0;
 }
 
-/* Copies what PATH holds. Returns the copy's number. */
+/* Copies the content of PATH. Returns the copy's number. */
 static int copy(const char *path) {
     char buffer[1 << 16], name[PATH_MAX];
     snprintf(name, sizeof name, "%s/%ld.%d", folder, (long)getpid(), copies);
@@ -81,7 +81,7 @@ static int copy(const char *path) {
     return copies++;
 }
 
-/* WHAT PATH, or WHAT PATH OTHER; then the number of a copy of COPIED unless it is NULL. */
+/* CALL PATH, or CALL PATH OTHER; then the number of a copy of COPIED unless it is NULL. */
 static void tell(const char *what, const char *path, const char *other, const char *copied) {
     pthread_mutex_lock(&one_at_a_time);
     fprintf(events, "%s %s", what, path);

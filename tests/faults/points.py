@@ -11,7 +11,7 @@ _count = 0
 
 
 def point(name, bad):
-    """Passed where there are no lines BAD."""
+    """Passed if there are no lines BAD."""
     global _count
     _count += 1
     print(f"{'not ' if bad else ''}ok {_count} - {name}", flush=True)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""power_cut.py DRIVERS LOG_IO - a run that saves is cut from power after each call that it makes on names and files; all
-that a disk may then hold is rebuilt, and a run goes on from it: it ends with the bytes of a run that was not cut, or is
-refused with one line where nothing that was promised to stay is lost. LOG_IO is log_io.c, built. Prints TAP.
+"""power_cut.py DRIVERS LOG_IO - a run that saves is cut from power after each call that it makes on names and files; each
+state that a disk may then be in is rebuilt, and a run goes on from it: it ends with the bytes of a run that was not cut, or is
+refused with one line if nothing that was promised to stay is lost. LOG_IO is log_io.c, built. Prints TAP.
 
-Where processes save parts, threads go on, and values are compared; without SL_TEST_LONG from some of the states.
+If processes save parts, threads go on, and values are compared; without SL_TEST_LONG from some of the states.
 
-What a disk may hold: of a file that was not synced nothing, zeros, its first half, or all; of changes of a folder's names
-since it was synced, any of them. What has been synced is there."""
+Contents of a disk: of a file that was not synced nothing, zeros, its first half, or all; of changes of a folder's names
+since it was synced, any of them. Synced files and names are there."""
 
 import collections
 import hashlib
@@ -53,7 +53,7 @@ class Disk:
 
     def __init__(self):
         self.names, self.sure = {}, {}  # path -> number of a file, or "folder"
-        self.files = {}  # number -> [what is sure: None or bytes, what it holds now]
+        self.files = {}  # number -> [synced content: None or bytes, its content now]
         self.changes = collections.defaultdict(list)  # folder -> [(names to remove, names to add)] since it was synced
 
     def change(self, path, remove, add):
@@ -154,7 +154,7 @@ def last():
 
 
 def judge(job, whole, state, promised):
-    """What is wrong with the run that goes on from STATE; None: nothing."""
+    """The fault of the run that goes on from STATE; None: nothing."""
     rebuild(state)
     done = run(job, "--resume", saved)
     if done.returncode == 0 and job == parts:
@@ -206,7 +206,7 @@ for job in jobs:
     tried += len(states)
     point(f"{job}: from {len(states)} states of the disk it goes on to the same bytes, or nothing that was synced is lost",
           try_all(job, whole, states))
-    if job == "looping_pipeline":  # what is proven is the program's syncs, not the disk's kindness
+    if job == "looping_pipeline":  # proves the program's syncs, not the disk's kindness
         careless = [found for found in cuts(events, log, syncs=False) if found[1]]
         lost = any(judge(job, whole, state, promised) for state, promised, _ in careless)
         point("without the syncs of files something is lost", [] if lost else [f"nothing, in {len(careless)} states"])

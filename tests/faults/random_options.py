@@ -2,8 +2,8 @@
 """random_options.py DRIVERS [--runs N] [--seed N] - runs drivers with options and values that are drawn, plausible ones and
 absurd ones, within little memory and time: exit 0, 2 or 3, or 1 without a word on stderr; with 2 or 3 one line that begins
 with the driver's name; with 2 nothing on stdout and no file; no temporary file is left, no crash, and no run that waits
-without computing. Which options there are, and what they take, is read from --help. A run that computes for longer than
-it may is ended by SIGTERM, and counts apart. Lines that tell what a run goes on with (NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, 3,000 runs in place of 200."""
+without computing. The options and their values are read from --help. A run that computes for longer than
+it may is ended by SIGTERM, and counts apart. Lines about the terms of going on (NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, 3,000 runs in place of 200."""
 
 import argparse
 import concurrent.futures
@@ -56,7 +56,7 @@ with open(junk, "wb") as file:
 
 
 def options_of(job):
-    """Each option's name, what --help shows as its value, and the numbers that its text names."""
+    """Each option's name, its value in --help, and the numbers that its text names."""
     words = [word for word in job.split(" --")[0].split() if not word.startswith("{")]
     told = subprocess.run([os.path.join(given.drivers, words[0]), *words[1:], "--help", "all"], capture_output=True, text=True).stdout
     found = []
@@ -128,7 +128,7 @@ def limit():
 
 
 def seconds_of(process):
-    """What it has computed, with the children that it has waited for."""
+    """CPU seconds of a process, with the children that it has waited for."""
     try:
         with open(f"/proc/{process}/stat") as file:
             return sum(int(ticks) for ticks in file.read().rsplit(")", 1)[1].split()[11:15]) / os.sysconf("SC_CLK_TCK")
@@ -137,7 +137,7 @@ def seconds_of(process):
 
 
 def run(command):
-    """Status, stdout, stderr, the files that are left; the status is "late" where it computed too long, "waits" where not."""
+    """Status, stdout, stderr, the files that are left; the status is "late" if it computed too long, "waits" if it did not."""
     here = tempfile.mkdtemp(dir=work)
     out, err = (os.path.join(here + ending) for ending in (".out", ".err"))
     with open(out, "wb") as stdout, open(err, "wb") as stderr:
@@ -163,7 +163,7 @@ def run(command):
 
 
 def judge(command):
-    """The status, and what is wrong, or None."""
+    """The status, and the fault, or None."""
     try:
         status, out, err, left = run(command)
         err = NOTES.sub("", err)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""relay.py DRIVERS - two network namespaces pass for hosts. What one sends the other goes through this program, by
+"""relay.py DRIVERS - two network namespaces pass for hosts. Packets from one to the other go through this program, by
 /dev/net/tun: it loses packets, doubles them, and holds each back for a time of its own, so that they change places. A
 run by MPI over both ends with the bytes of one by threads, and one whose network falls silent ends with a verdict.
 Prints TAP. With SL_TEST_LONG set, more and worse networks."""
@@ -44,7 +44,7 @@ def ip(*words):
 
 
 def open_cable(host, address):
-    """The end of a cable in the host's namespace: packets that it sends can be read, what is written it receives. The
+    """The end of a cable in the host's namespace: packets that it sends can be read, written packets it receives. The
     thread that calls this moves there: it is a child."""
     with open(f"/var/run/netns/{host}") as namespace:
         if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), NEW_NETWORK):
@@ -57,7 +57,7 @@ def open_cable(host, address):
 
 
 def relay(loss, double, delay, ready, silent_at=None):
-    """Runs until it is killed, and writes on READY what it has done with how many packets whenever that has changed."""
+    """Runs until it is killed, and writes its counts of packets on READY whenever they have changed."""
     cables = [open_cable(host, f"10.214.77.{number + 1}") for number, host in enumerate(hosts)]
     chance, waiting, order = random.Random(1), [], 0
     counts = {"relayed": 0, "lost": 0, "doubled": 0, "overtaken": 0}
@@ -108,7 +108,7 @@ class Network:
             time.sleep(0.01)
 
     def close(self):
-        """What the relay has counted."""
+        """The relay's counts."""
         words = os.pread(self.told, 200, 6).decode().split()
         os.kill(self.child, signal.SIGKILL)
         os.waitpid(self.child, 0)

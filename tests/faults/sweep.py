@@ -3,7 +3,7 @@
 or all from one on (FAIL_NTH is fail_nth.c, built; linked: the drivers have fail_linked.c in them), or one call on files
 (FAIL_IO is fail_io.c): exit 0, 2 or 3; 0 with the output and the files of a run without faults and nothing on stderr,
 otherwise one line on stderr that begins with the driver's name; no file half written, nor a temporary one left, but for
-a trace, which is written as it comes; no crash, no hang. Lines that tell what a run goes on with (NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, more
+a trace, which is written as it comes; no crash, no hang. Lines about the terms of going on (NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, more
 numbers, more jobs, and the allocations of some jobs' libraries, too."""
 
 import collections
@@ -77,7 +77,7 @@ if long:
     files["custom_module"] = ("open",)  # the rest is the C library's
     files["custom_optimizer"] = ("open", "fallocate", "fsync", "rename", "unlink", "close")
     files["regression"] = ("open",)
-# What is said beside errors; a build that counts branches says, too, that it cannot.
+# Lines beside errors; a build that counts branches says, too, that it cannot.
 notes = re.compile(r"transformer: (saved in |the least evaluation loss, |no tokenizer is written|\S*peaks\.json[.\w]*: )|LLVM Profile Error: ")
 times = re.compile(r"\d+(\.\d+)?")  # tokens a second
 work = folder()
@@ -86,7 +86,7 @@ runs = collections.Counter()
 
 
 def written(path):
-    """What is in a file; of a trace, which tells times, whether it is whole; of best.json, which each better step
+    """The content of a file; of a trace, which has times, whether it is whole; of best.json, which each better step
     replaces, its keys."""
     with open(path, "rb") as file:
         content = file.read()
@@ -124,7 +124,7 @@ def run(name, faults):
 
 
 def judge(name, whole, result, may_leave):
-    """What is wrong with a run with a fault, beside one without."""
+    """The fault of a run with a fault, beside one without."""
     status, out, err, left = result
     if status == whole[0]:
         if times.sub("0", err) != times.sub("0", whole[2]):

@@ -1,5 +1,5 @@
 /* test_reader_faults.c - every reader of files, with the seeds of its harness: each call that takes memory or reads
- * fails, one after another. A reader then does without it, or says so in one line, and gives back what it has: the
+ * fails, one after another. A reader then does without it, or reports it in one line, and frees its memory: the
  * sanitizers see leaks. Without a fault it has the result that it had before. */
 #include "tests/faults/part_files.h"
 #include "tests/rigs/changes.h"
@@ -33,7 +33,7 @@
 static char folder[FOLDER], path[FOLDER + 30];
 static struct sl_tokenizer *words; /* opened once, without faults */
 
-/* Memory for JSON that is written may be missing, too. Not for JSON that is read: where a text's buffer cannot grow,
+/* Memory for JSON that is written may be missing, too. Not for JSON that is read: if a text's buffer cannot grow,
  * jansson 2.14 writes beyond it. */
 static bool writes_json;
 
@@ -173,7 +173,7 @@ static int write_parts(const uint8_t *head, struct sl_error *error) {
     const int status = write_index(path, error);
     const bool on = faults.on;
     writes_json = faults.on = false;
-    if (status == SL_OK) { /* what was written while something failed is whole */
+    if (status == SL_OK) { /* a file written while something failed is whole */
         char *is = read_text(path), *was = read_text(index_path);
         assert_string_equal(is, was);
         free(is);
@@ -313,7 +313,7 @@ struct config {
     const char *text, *file;
 };
 
-/* Parses a command line whose words come from a file, too; what it says on stderr is its line. */
+/* Parses a command line whose words come from a file, too; its output on stderr is its line. */
 static int parse_options(const uint8_t *head, struct sl_error *error) {
     static const struct sl_option table[] = {
         {"count", SL_OPTION_INTEGER, offsetof(struct config, count), .min = 1, .max = 9, .alias = "number", .help = "N",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """unread_options.py DRIVERS - tries every option of --help in every mode of the drivers: it is refused in one line, or it
 changes something of all that is printed, or it is one of those that are known to change none of it (QUIET). An option that is
-ignored is none of these. Where a line says what would read it, that does. Prints TAP."""
+ignored is none of these. If a line names the option that would read it, that option does. Prints TAP."""
 
 import concurrent.futures
 import json
@@ -79,7 +79,7 @@ MODES = [
     *(f"tokens text {tokenizer} --data shards {json_too}".strip() for json_too in ("", "--json")),
 ]
 STDIN = {"tokens encode": "lines", "tokens decode": "numbers"}
-# Values by which what is printed changes; the others follow from --help.
+# Values that change the output; the others follow from --help.
 VALUES = {
     "mesh": ["data=2"], "data": ["text", "1", "3"], "eval-data": ["text"], "exact": ["data=1"], "prompt": ["xy"], "prompt-tokens": ["7,8"],
     "text-key": ["words"], "lora-modules": ["*.q"], "freeze": ["*.q*"], "rope-scaling": ["8,1,4,16"], "rope-divisors": ["2,2,2,2", "2,2"],
@@ -90,8 +90,8 @@ VALUES = {
     "single-mesh": ["data=2,model=1"], "fail": ["0@F0"], "target-delimiter": ["x"], "launcher": ["env"], "weight-decay": ["1000"],
     "epsilon": ["1"], "length": ["3", "7"], "stage-layers": ["1,1"],
 }
-# They change no number of these short runs: all layouts give the same bits, and axes have one coordinate; or they say where to
-# write, or who waits for how long.
+# They change no number of these short runs: all layouts give the same bits, and axes have one coordinate; or they name a file
+# to write, or who waits for how long.
 ALL = "engine timeout checked json output format "
 TRAINING = ALL + """vocabulary-parallel fsdp prefetch schedule loops stage-layers spread-head tensor-pieces keep-logits wgrad-group zero overlap fuse no-fuse
     graph delay-ms offload recompute check-replicas progress-every advice journal metrics tensorboard gradients trace save save-frozen measure-peak machine """
@@ -105,7 +105,7 @@ QUIET = {
     "gpipe": ALL + "microbatches partitions trace",
     "tokens": ALL + "threads",
 }
-# What a message asks for, where that takes a value.
+# Values of options that messages ask for.
 ASKED = {
     "experts": "2", "evaluate-every": "1", "sample-every": "1", "save": "s", "save-every": "1", "restart": "1", "journal": "j", "lora-rank": "2",
     "chat": "talks", "choices": "questions", "plan": "search --machine nowhere", "offload": "optimizer", "tokenizer": "nowhere",
@@ -116,7 +116,7 @@ CLOCK = re.compile(r'"[a-z_0-9]*(?:ms|second|mfu|flops|measured|peak_bytes|simul
 
 
 def call(words):
-    """Its status and all that it prints, without times and what the options were."""
+    """Its status and all that it prints, without times and its options."""
     here = tempfile.mkdtemp(dir=work)
     for name in ("text", "talks", "questions", "rows.jsonl", "shards", "gpt2.json", "llama3.ranks"):
         os.symlink(os.path.join(work, name), os.path.join(here, name))
@@ -133,7 +133,7 @@ told = {}
 
 
 def options_of(words):
-    """Name, what --help shows as value, and the default of each option."""
+    """Name, value in --help, and default of each option."""
     command = tuple(words[:2]) if words[0] in ("transformer", "tokens") else (words[0],)
     if command not in told:
         text = subprocess.run([os.path.join(drivers, command[0]), *command[1:], "--help", "all"], capture_output=True, text=True).stdout
@@ -160,7 +160,7 @@ def tries(name, value, switch, default):
 
 
 def judge(words, plain, option):
-    """What becomes of an option: read, unread (refused, as this mode does not read it), refused, quiet or ignored."""
+    """The fate of an option: read, unread (refused, as this mode does not read it), refused, quiet or ignored."""
     ends = []
     for given in tries(*option):
         status, out, err = call([*words, *given])
@@ -176,7 +176,7 @@ def judge(words, plain, option):
 
 
 def follow(words, given, line):
-    """What becomes of GIVEN where WORDS have what the LINE of its refusal says first."""
+    """The fate of GIVEN if WORDS have the options that the LINE of its refusal names first."""
     asked = []
     for term in line.split(": is read only ")[1].split(", or ")[0].strip().split(" and "):
         how, what = term.split(" ", 1)
