@@ -55,11 +55,11 @@ COMMUNICATION = (
 
 # Each coordinate a process.
 APART = (("2", "data=2,pipe=1,tensor=1"), ("4", "data=4,pipe=1,tensor=1"), ("4", "data=2,pipe=2,tensor=1"))
-MANY = 60  # steps of these, of which three quarters are graphs as a whole, also where processes share cores
+MANY = 60  # steps of these, of which three quarters are graphs as a whole, also if processes share cores
 
 
 def work(lines):
-    """What went into streams, each thread's in its order."""
+    """Works put into streams, each thread's in its order."""
     return [(kind, name, *rest) for _, kind, name, *rest in lines if kind in WORK]
 
 
@@ -121,7 +121,7 @@ def same_work(points, build, record, driver, *arguments):
 
 
 def whole_step(points, build, record, copies, *arguments):
-    """Nothing goes to the stream by itself but what the host reads or waits for, in COPIES."""
+    """Nothing goes to the stream by itself but copies and waits of the host, in COPIES."""
     program = os.path.join(build, "drivers/looping_pipeline")
     few, more = (calls(run(build, record, program, *ALONE, *RATES, "--graph", "auto", *arguments, "--steps", steps)[1])
                  for steps in "68")
@@ -149,7 +149,7 @@ def count_together(points, build, record, alike, driver, *arguments):
 
 
 def by_thread(lines):
-    """What each thread puts into streams, in its order: kernels by their grids, products by their shapes, copies and
+    """Works that each thread puts into streams, in its order: kernels by their grids, products by their shapes, copies and
     NCCL's calls by their bytes. Addresses are left out, as allocations of several threads are numbered by chance, and so
     are single numbers, which the ranks of a run that has gone on for 2 s ask each other for."""
     threads = collections.defaultdict(list)

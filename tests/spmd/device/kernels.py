@@ -1,13 +1,13 @@
-"""kernels.py [--linked] PROGRAM... - what the machine code of the programs' target regions needs of a GPU; prints TAP.
+"""kernels.py [--linked] PROGRAM... - resources that the machine code of the programs' target regions needs; prints TAP.
 
     --linked                           their files were linked with the device's runtime (SL_CUDA_LTO), of which elements
                                        then need nothing: one barrier at most, and no memory that a block shares
     kernels.py --table PROGRAM...      the same as a table: mode, registers, frame, barriers, shared memory
-    kernels.py --check FILE TOOLS PROGRAM...    whether FILE, of the documentation, has that table; skipped where it says
+    kernels.py --check FILE TOOLS PROGRAM...    whether FILE, of the documentation, has that table; skipped if it says
                                                 that it was made by other TOOLS
 
 Nothing but the programs is needed: the facts are in the images that they carry (ELF, with NVIDIA's sections). A kernel's
-frame is memory of its own for each thread: where registers were spilled, and arrays that they do not hold.
+frame is memory of its own for each thread: spilled registers, and arrays that registers do not hold.
 """
 import collections
 import re
@@ -18,12 +18,12 @@ MOST_REGISTERS = 128
 MACHINE_CUDA = 190
 SYMBOLS, FRAME, REGISTERS = 2, 0x11, 0x2F  # a section's type; attributes of .nv.info
 VALUE_OF_SIZE = 4  # an attribute's format
-INSTRUCTION, OPERATION, BARRIER = 16, 0x1FF, 0x11D  # bytes of one; its bits that say what it does; a barrier among warps
+INSTRUCTION, OPERATION, BARRIER = 16, 0x1FF, 0x11D  # bytes of one; the bits of its operation; a barrier among warps
 LOADS, STORES = (0x180, 0x181), (0x185, 0x186)  # of any memory; of that which all threads share
-WIDTHS = {4: 4, 5: 8, 6: 16}  # of what one moves, in bytes, by bits 9 to 11 of its second half
+WIDTHS = {4: 4, 5: 8, 6: 16}  # bytes that one moves, by bits 9 to 11 of its second half
 MODES = {1: "generic", 2: "SPMD", 3: "generic as SPMD"}
 
-# What does not keep to the rules yet, and how far it goes: registers, bytes of frame. None of these may grow.
+# Kernels that do not keep to the rules yet, and their limits: registers, bytes of frame. None of these may grow.
 KNOWN = {
     "attention.c forward": (193, 0),
     "attention.c backward": (254, 0),
@@ -47,11 +47,11 @@ KNOWN = {
     "multiply": (150, 0),
     "reduce.c reduce_in": (50, 80),
 }
-UNLINKED = 255, 128  # the same, where files were not linked with the runtime
+UNLINKED = 255, 128  # the same, if files were not linked with the runtime
 # Files whose functions have names that others have, by a function that only they have.
 FILES = {"attention.c": "settle_few", "attention_latent.c": "make_table", "reduce.c": "reduce_few"}
 
-# Over elements: each loads, where there is anything to load, and stores by as many bytes at most, where arrays are aligned.
+# Over elements: each loads, if there is anything to load, and stores by as many bytes at most, if arrays are aligned.
 WIDE = {
     "adamw_of": (16, 16), "add": (16, 16), "add_hash": (16, 0), "add_settled": (16, 16), "copy_settled": (16, 16),
     "fill": (0, 16), "multiply_elements": (16, 16), "multiply_kept_of": (16, 16), "multiply_rounded": (16, 8),
@@ -154,7 +154,7 @@ def place(name):
 
 
 def titles(kernels):
-    """Names to read, by kernel: functions, with their file where another file has the same."""
+    """Names to read, by kernel: functions, with their file if another file has the same."""
     members = collections.defaultdict(set)
     for kernel in kernels:
         file, function, _ = place(kernel.name)
@@ -168,7 +168,7 @@ def titles(kernels):
 
 
 def judge(kernels, linked):
-    """(passed, what is tested, why not) for each kernel."""
+    """(passed, point, reason of a failure) for each kernel."""
     names = titles(kernels)
     for kernel in kernels:
         title = names[kernel.name]

@@ -1,7 +1,7 @@
 """nesting.py BUILD - whether target regions are as the compiler is told that they are (spmd/device/cuda.cmake): no loop
 that threads share lies within another, and nothing asks OpenMP for tasks, threads or their numbers. Prints TAP.
 
-It reads what clang makes of each file before it optimizes: what threads run are functions that __kmpc_parallel_51 is
+It reads clang's code of each file before optimization: threads run the functions that __kmpc_parallel_51 is
 given, and none of these may get to a call of it."""
 import collections
 import json
@@ -45,7 +45,7 @@ def code_of(words, folder, file):
 
 
 def judge(code):
-    """(functions that threads run, what is wrong)"""
+    """(functions that threads run, faults)"""
     calls, bodies, wrong, function = collections.defaultdict(set), set(), [], None
     for line in code.splitlines():
         if line.startswith("define "):

@@ -1,4 +1,4 @@
-"""null_cuda.py BUILD - what training asks of a GPU, counted on one that computes nothing; prints TAP.
+"""null_cuda.py BUILD - calls of training on a GPU, counted on one that computes nothing; prints TAP.
 
     null_cuda.py --table BUILD PROGRAM ARGUMENT...    a step's launches, waits, copies and so on, as a table
 """
@@ -44,7 +44,7 @@ def run(build, record, program, *arguments):
 
 
 def account(lines):
-    """How often what was asked for."""
+    """Counts of calls, by their kind."""
     counts = collections.Counter()
     for _, kind, name, *rest in lines:
         if kind in ("launch", "product", "take"):
@@ -66,7 +66,7 @@ def account(lines):
 
 
 def settle_peaks(folder):
-    """What the products of a GPU that computes nothing take is chance: no step is to find that it was too long, and to measure
+    """Times of products on a GPU that computes nothing are chance: no step is to find that it was too long, and to measure
     it again."""
     path = os.path.join(folder, "shardloop/peaks.json")
     if not os.path.exists(path):
@@ -80,11 +80,11 @@ def settle_peaks(folder):
 
 
 def step(build, record, program, *arguments, steps="--steps", account=account):
-    """What one step asks for, by ACCOUNT: the difference between four steps and two, halved. Steps that take long, as on a
+    """Calls of one step, by ACCOUNT: the difference between four steps and two, halved. Steps that take long, as on a
     busy machine, are not followed by a search for other layouts, whose measurements would be counted."""
     if os.path.basename(program) in ADVISERS:
         arguments = (*arguments, "--no-advice")
-    run(build, record, program, *arguments, steps, "1")  # what it measures of the machine once, it keeps
+    run(build, record, program, *arguments, steps, "1")  # measures the machine once, and saves the results
     settle_peaks(os.path.dirname(record))
     few, few_lines = run(build, record, program, *arguments, steps, "2")
     more, more_lines = run(build, record, program, *arguments, steps, "4")
@@ -97,7 +97,7 @@ def step(build, record, program, *arguments, steps="--steps", account=account):
 
 
 def older_images(program, copy):
-    """A copy whose images say in ELF's header as CUDA 12's did what they are for: the LLVM of this clang knows no other."""
+    """A copy whose images are marked in ELF's header as CUDA 12 marked them: the LLVM of this clang knows no other."""
     with open(program, "rb") as file:
         data = bytearray(file.read())
     at = data.find(b"\x7fELF", 1)
@@ -182,8 +182,8 @@ JOURNALS = (
     ("transformer", *TEXT),
     ("transformer", *TEXT, "--precision", "bf16", "--exact", "data=1", "--clip", "1"),
 )
-# Their steps are microbatches, or epochs: what they do once they do in runs of any length.
-# Programs that take no numbers: (steps, program, arguments). What they do once counts, too, and is little.
+# Their steps are microbatches, or epochs: work done once is done in runs of any length.
+# Programs that take no numbers: (steps, program, arguments). Work done once counts, too, and is little.
 IMAGES = "/usr/share/datasets/fashion-mnist"
 EXAMPLES = (
     (300, "regression"),
@@ -199,11 +199,11 @@ def without_sizes(arguments):
 
 
 def launches(lines):
-    """Launches with what they were given, but for their grids and for the runtime's own memory."""
+    """Launches with their parameters, but for their grids and for the runtime's own memory."""
     return [(name, *parameters) for _, kind, name, *rest in lines if kind == "launch" for parameters in [rest[2:]]]
 
 
-# What LLVM's runtime and ours are given; attention by tensor cores, and without.
+# Launches of LLVM's runtime and of ours compared; attention by tensor cores, and without.
 COMPARED = (
     ("looping_pipeline", *ALONE),
     ("looping_pipeline", *ALONE, "--precision", "bf16", "--clip", "1"),
@@ -250,7 +250,7 @@ def bound_others(points, build, work):
 
 
 def bound_examples(points, build, work):
-    """Of the whole run; what is neither its beginning nor its end allocates nothing and takes nothing from the host."""
+    """Of the whole run; its middle, without beginning and end, allocates nothing and takes nothing from the host."""
     for steps, program, *arguments in EXAMPLES:
         result, lines = run(build, os.path.join(work, "record"), os.path.join(build, "drivers", program), *arguments)
         if arguments and not os.path.isdir(IMAGES):
@@ -279,7 +279,7 @@ def bound_steps(points, build, work):
 
 
 def bound_journals(points, build, work):
-    """A step's hashes are made on the device, and come to the host at once, with what it waits for anyway."""
+    """A step's hashes are made on the device, and come to the host at once, with values that it waits for anyway."""
     record = os.path.join(work, "record")
     for driver, *arguments in JOURNALS:
         program = os.path.join(build, "drivers", driver)

@@ -1,6 +1,6 @@
-# Target regions in the queue, where threads are in the place of GPUs: clang makes images for this machine, which these
+# Target regions in the queue, with threads in the place of GPUs: clang makes images for this machine, which these
 # run. Two libraries with kernels of the same names, and an image made by hand. None of this is for sanitizers, which do
-# not see into images; what launches them is.
+# not see into images, but into the code that launches them.
 execute_process(COMMAND ${CMAKE_C_COMPILER} -print-prog-name=clang-linker-wrapper OUTPUT_VARIABLE wrapper OUTPUT_STRIP_TRAILING_WHITESPACE)
 execute_process(COMMAND ${CMAKE_C_COMPILER} -print-resource-dir OUTPUT_VARIABLE resources OUTPUT_STRIP_TRAILING_WHITESPACE)
 get_filename_component(runtime ${resources}/../.. ABSOLUTE)

@@ -1,10 +1,10 @@
 """stores.py BUILD PROGRAM... - whether threads of a block store different values to one place: in the PTX of the programs'
 images, which the build has kept (tests/ptx). Prints TAP.
 
-clang 19 lets thread 0 alone change a struct that threads share, as it should, and where that is under a condition lets all
-threads store what each of them holds afterwards: the other threads' is what it was before, and which stays is chance. So:
+clang 19 lets thread 0 alone change a struct that threads share, as it should; under a condition it lets all
+threads store their own values afterwards: those of other threads are old, and which one stays is chance. So:
 a store whose address does not depend on the thread's number, in code that all threads reach, of a value that depends on it.
-What a value depends on is followed through registers, through conditions (selp, and movs in branches), not through memory."""
+Dependence is followed through registers, through conditions (selp, and movs in branches), not through memory."""
 import collections
 import json
 import pathlib
@@ -163,7 +163,7 @@ def stores_of(body):
 
 
 def judge(ptx):
-    """(number of kernels, [what is wrong])"""
+    """(number of kernels, [fault])"""
     kernels = KERNEL.findall(ptx)
     return len(kernels), [f"{name}: {store}" for name, body in kernels for store in stores_of(body)]
 

@@ -1,10 +1,10 @@
-"""timeline.py BUILD - that queues alone order what coordinates send, sum and gather, beside their products; prints TAP.
+"""timeline.py BUILD - queues alone order the messages, sums and gathers of coordinates, beside their products; prints TAP.
 
-    timeline.py --print BUILD PROGRAM ARGUMENT...    the last step of a coordinate: what each stream does, after what
+    timeline.py --print BUILD PROGRAM ARGUMENT...    the last step of a coordinate: works of each stream, and their order
 
-It reads the account of a GPU that computes nothing (tests/fake_cuda/fake.h). What is put into a stream comes after all
-that is there, after the events that the stream awaits, and after what the host has waited for or seen to be done before
-the call. What neither comes before the other nor after it may run at the same time: it is beside it. Events are found
+It reads the account of a GPU that computes nothing (tests/fake_cuda/fake.h). A work put into a stream comes after all
+that is there, after the events that the stream awaits, and after works that the host has waited for or seen to be done
+before the call. Two works without an order may run at the same time: they are beside each other. Events are found
 done late, as nothing takes this GPU any time.
 """
 import collections
@@ -38,9 +38,9 @@ class Work:
 class Account:
     def __init__(self, lines):
         self.works = []
-        self.waits = []  # (number of works before, thread): where a host waits for a stream or an event
+        self.waits = []  # (number of works before, thread): waits of a host for a stream or an event
         self.streams = collections.defaultdict(collections.Counter)  # the clock of each one's end
-        self.hosts = collections.defaultdict(collections.Counter)  # of what each thread knows to be done
+        self.hosts = collections.defaultdict(collections.Counter)  # the works that each thread knows to be done
         self.marks, self.last, self.pending = {}, {}, collections.defaultdict(list)
         for where, kind, *words in lines:
             thread, _, stream = where.partition(".")
