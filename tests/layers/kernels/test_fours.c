@@ -129,7 +129,7 @@ static struct arrays later(struct arrays a, size_t i) {
     return (struct arrays){a.x + i, a.y + i, a.z + i, a.first + i, a.second + i, a.halves + i};
 }
 
-/* FRESH is as MEMORY began: what lies around the N elements of each of its arrays has not changed. */
+/* FRESH is as MEMORY began: bytes around the N elements of each of its arrays have not changed. */
 static void expect_untouched(const float *memory, const float *fresh, size_t room, size_t n, const struct arrays *a,
                              const char *what) {
     const float *const firsts[ARRAYS] = {a->x, a->y, a->z, a->first, a->second};

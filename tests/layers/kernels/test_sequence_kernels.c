@@ -603,7 +603,7 @@ static void gates_are_swish(void **state) {
             float *gate = random_device_floats(&numbers, n, -100, 100), *x = random_device_floats(&numbers, n, -2, 2);
             float *dy = random_device_floats(&numbers, n, -2, 2), *y = device_floats(n);
             float *dgate = device_floats(n), *dx = device_floats(n);
-            for (size_t i = 0; i < n; i += 2) gate[i] /= 25; /* near zero, where the gate is curved */
+            for (size_t i = 0; i < n; i += 2) gate[i] /= 25; /* near zero, in the curved part of the gate */
             published->gate_forward(n, sl_out_f32(gate), sl_out_f32(x), sl_out_f32(y));
             published->gate_backward(n, sl_rows_f32(gate), sl_rows_f32(x), dy, sl_out_f32(dgate), sl_out_f32(dx));
             for (size_t i = 0; i < n; i++) {

@@ -151,7 +151,7 @@ static void storage_of_bf16_is_near(void **state) {
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static int batch_with_gaps(struct worker *worker) {
     struct sl_batch batch = batch_of(worker);

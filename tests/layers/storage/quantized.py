@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """quantized.py - makes tests/data/published/quantized.gguf, for test_weights: of each type two blocks of random bytes, and
-as NAME.values what gguf 0.19 dequantizes them to. Needs, by pip: gguf."""
+as NAME.values the floats to which gguf 0.19 dequantizes them. Needs, by pip: gguf."""
 
 import os
 
@@ -8,7 +8,7 @@ import gguf
 import numpy
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../data/published/quantized.gguf")
-# Where a block has halves, which must be finite.
+# Offsets of a block's halves, which must be finite.
 HALVES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2],
           "Q6_K": [208]}
 draw = numpy.random.default_rng(1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""reference.py make - makes the small tokenizers of tests/data/tokenizers and what the reference libraries say of them.
+"""reference.py make - makes the small tokenizers of tests/data/tokenizers and the reference libraries' results of them.
 reference.py added - makes added.jsonl alone: tokens that are found as they are written, by tokenizers 0.23.3.
 reference.py compare TOKENS [MB] - compares the driver TOKENS with the reference libraries on MB (10) of mixed text, for
     published vocabularies; prints TAP.
@@ -116,7 +116,7 @@ def write_gguf(path, tokenizer):
 
 
 def write_ranks(path, tokenizer):
-    """As tiktoken has them: bytes first, then what merges make, in their order."""
+    """As tiktoken has them: bytes first, then the results of merges, in their order."""
     from tokenizers.pre_tokenizers import ByteLevel
     spelling = {}
     rest = 0

@@ -121,7 +121,7 @@ static void run_example(const struct sl_kernels *kernels, struct example *e) {
     run_backward(kernels, e);
 }
 
-/* BY: elements before unaligned operands, 0 where rows are whole, as others would go to other kernels. SPARE: bf16
+/* BY: elements before unaligned operands; 0 for whole rows, as others would go to other kernels. SPARE: bf16
  * only, as the shape is large. */
 static void check(struct numbers *numbers, struct sl_attention shape, size_t by, bool spare) {
     shape.products = SL_BF16;

@@ -191,7 +191,7 @@ static void rounded_gradients_of_shares(void **state) {
         uint16_t *half_x = settle(x, N), *stored = device_array(N, sizeof *stored);
         for (int half = 0; half < 2; half++) {
             const struct sl_rows from = half ? sl_rows_bf16(half_x) : sl_rows_f32(x);
-            for (int form = 0; form < 3; form++) { /* first what the others round */
+            for (int form = 0; form < 3; form++) { /* first the float32 that the others round */
                 uint16_t *copy = form > 1 ? stored : NULL;
                 const struct sl_out to = sl_out_of(form ? dx : want, form > 0, copy);
                 kernels->norms->rms_norm_backward(1, ROWS, COLS, 2 * COLS, sl_rows_f32(dy), from, rstd, gamma, dots,
