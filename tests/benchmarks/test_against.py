@@ -45,7 +45,7 @@ def take(suite):
 
 
 def judged(work, new, old, margin=0.1):
-    """The verdict about builds with these times, and how often each ran. Nobody else uses the machine."""
+    """The verdict about builds with these times, and how often each ran. The machine has no other load."""
     ours, other = Stub(work / "new", *new), Stub(work / "old", *old)
     with unittest.mock.patch.object(noise, "ALLOWED", 1e9):
         line = compare.judge("stub", take, ours, other, margin)

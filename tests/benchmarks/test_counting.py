@@ -45,7 +45,7 @@ def launch(sequences):
                        **dict.fromkeys(counts.COUNTS, elements), "parameters": ["9+0", hex(elements), "1+0", "2+0"]})
 
 
-# The program: an image behind a script, which writes a line by its --batch; it says so where products would be done.
+# The program: an image behind a script, which writes a line by its --batch; the line stands for its products.
 SCRIPT = """#!/bin/sh
 case " $* " in *" --batch 6 --accumulate 2 "*) sequences=3 ;; *" --batch 8 --accumulate 2 "*) sequences=4 ;; *) echo "no such batch" >&2; exit 2 ;; esac
 [ "$FAKE_CUDA_IDLE" = 1 ] && [ "$LD_LIBRARY_PATH" = "@LIBRARIES@" ] || exit 3

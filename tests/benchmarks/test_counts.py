@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_counts.py - counts of executed kernels: the table, how counts grow with a launch, and what a launch then takes; of
+"""test_counts.py - counts of executed kernels: the table, how counts grow with a launch, and the time of a launch by them; of
 kernels made up by hand; prints TAP."""
 
 import json

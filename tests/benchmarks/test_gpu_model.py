@@ -239,7 +239,7 @@ def quoted_names():
 
 
 def passes(build):
-    """Many passes take what two and three say, and a token what its sizes do."""
+    """Many passes follow from two and three, and a token from its sizes."""
     job = gpu_model.of_passes(gpu_model.JOBS["GPT-2 124M, bf16"], 5)
     told, counted = (gpu_model.step(build, gpu_model.H100, each) for each in (job, job._replace(passes=1)))
     point(all(close(told[name], counted[name]) for name in ("launches", "gflop", "kernel_gb", "product_gb", "device_ms")),
@@ -266,12 +266,12 @@ def counted(build):
             point(whole and not absent, f"the {run} run of {name} has its {len(whole)} kernels {absent or ''}")
 
 
-# Launches that have fewer than two blocks for each processor though they move what a million floats are, and why.
+# Launches that have fewer than two blocks for each processor though they move the bytes of a million floats, and why.
 FEWER = {"add_blocks": "sums of columns that teams have left, a sixteenth of what these read"}
 
 
 def many_elements(build):
-    """Two blocks for each processor of the largest GPUs, where there is work for them."""
+    """Two blocks for each processor of the largest GPUs, if there is work for them."""
     counter = gpu_model.null_cuda()
 
     def large(lines):
@@ -294,7 +294,7 @@ def many_elements(build):
 
 
 def one_sequence(build):
-    """Attention has a block for each processor also where there is but one sequence."""
+    """Attention has a block for each processor also if there is but one sequence."""
     for precision, kernels in (("f32", ("forward", "backward")),
                                ("bf16", ("attention_forward_64", "attention_queries_64", "attention_keys_64"))):
         launches = launches_of_one(build, precision)

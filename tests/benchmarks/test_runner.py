@@ -221,7 +221,7 @@ def bad_options(work):
     refuses("has no looping_pipeline and tests/null_cuda", "--predict", "--build", work)
 
 
-# ---- what saving memory costs
+# ---- prices of saving memory
 
 
 def moved_bytes():
