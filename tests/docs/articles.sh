@@ -1,6 +1,6 @@
 #!/bin/sh
 # articles.sh DRIVERS PAGE - the commands in the tables of docs/articles.md end as their rows say, and print something;
-# every third one, or all where SL_TEST_LONG is set; prints TAP.
+# every third one, or, if SL_TEST_LONG is set, all; prints TAP.
 drivers=$1 page=$2
 . "$(dirname "$0")/../rigs/points.sh"
 

@@ -3,11 +3,11 @@
 #
 # A block that begins with ```sh run is run as one script; ```sh run STATUS says how it ends. Blocks of one file are run
 # one after another, in a folder where build/host is the build. A block ```text output after it is exactly
-# what it prints.
+# its output.
 #
 # Words that begin with a folder of the repository are files there, or installed headers. sl_NAME and SL_NAME occur in the sources, and so
 # does NAME(): in the one file that its line names, if there is one. Links lead to files and headings. Blocks ```diff are
-# left out: they show what is not there yet (extending.sh).
+# left out: they show files and lines that are not there yet (extending.sh).
 #
 # Each driver and each example has a row in README.md's table, which names the page that explains it and runs it.
 build=$1 source=$2

@@ -1,9 +1,9 @@
 #!/bin/sh
-# extending.sh BUILD SOURCE OPTION... - what docs/extending adds can be added: all diffs apply to a copy of the sources,
+# extending.sh BUILD SOURCE OPTION... - the pages of docs/extending: all diffs apply to a copy of the sources,
 # which then compiles without warnings; prints TAP. The OPTIONs are those of cmake for the copy.
 #
 # Each page is tried then: by its blocks ```sh extended, which run in a folder where build/host/drivers are the copy's,
-# and, where it adds a function of the library, by a program that calls it.
+# and, if it adds a function of the library, by a program that calls it.
 build=$1 source=$2
 shift 2
 apply='patch -p1 -F0 --no-backup-if-mismatch'
@@ -139,7 +139,7 @@ int main(int argc, char **argv) {
 END
 echo 'sl_add_driver(try try.c)' >>copy/drivers/CMakeLists.txt
 # What no diff changes, and includes nothing that one does, is not compiled again: half of the time. The compiler's
-# launcher takes it from BUILD, whose options are the same but for optimization.
+# launcher takes its object from BUILD, whose options are the same but for optimization.
 ninja -C "$build" -t deps 2>err | awk -v source="$source/" '
     /^[^ ]/ { object = /: #deps .*\(VALID\)$/ ? substr($0, 1, index($0, ": #deps") - 1) : ""; next }
     /^ / && object {

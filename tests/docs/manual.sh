@@ -47,8 +47,8 @@ done <programs >out 2>err
 [ ! -s out ] && [ ! -s err ]
 point 'it names all options, and says what the program does'
 
-# Pairs of neighbours for tsort, which tells of a loop where two programs differ: sections of the help, options of
-# sections with the same title, and, where a program runs on a mesh, options whatever their sections.
+# Pairs of neighbours for tsort, which reports a loop if two programs differ: sections of the help, options of
+# sections with the same title, and, if a program runs on a mesh, options whatever their sections.
 while read -r program; do
     # shellcheck disable=SC2086
     "$bin/shardloop-"$program --help all | awk '
