@@ -1,6 +1,6 @@
 #!/bin/sh
 # losses.sh DRIVERS SOURCE - that the losses which tests/gpu --quick compares a GPU with, and the preset ptx executed device
-# code, are those of this CPU: each within a tenth of what a GPU may be off; prints TAP.
+# code, are those of this CPU: each within a tenth of the tolerance of a GPU; prints TAP.
 drivers=$1 source=$2
 export SHARDLOOP_CPU_LEVEL=3 # products of bf16 differ from level to level by more than that
 . "$(dirname "$0")/../rigs/points.sh"

@@ -1,9 +1,9 @@
 # pack.sh - sourced by tests/gpu for --pack: puts into $pack what --quick needs, as paths from the repository's root:
-# programs of the steps that are built, without what debuggers read; libraries that a machine with CUDA may lack, in
+# programs of the steps that are built, without symbols for debuggers; libraries that a machine with CUDA may lack, in
 # $directory/lib; and scripts and data of these sources. build/cuda as a whole has gigabytes.
 case $directory in /* | *..*) refuse "--pack: --build $directory: name a folder within the repository, as in build/cuda" ;; esac
 case $pack in
-*.zst) tool=zstd compress="zstd -q -T0 -9 --long=27 -c" ;; # programs are alike: what one has the next ones have, too
+*.zst) tool=zstd compress="zstd -q -T0 -9 --long=27 -c" ;; # programs are alike: the next ones share most of their bytes with the first
 *.xz) tool=xz compress="xz -T1 -6 --lzma2=dict=128MiB -c" ;;
 *) tool=gzip compress="gzip -6 -c" ;;
 esac
@@ -14,7 +14,7 @@ touch "$pack" 2>/dev/null || refuse "--pack $pack: cannot be written"
 staged=$(mktemp -d)
 trap 'rm -rf "$commands" "$staged"' EXIT
 
-# take FILE...: they, and nothing where they are not.
+# take FILE...: copies the files that exist.
 take() {
     for file; do
         [ -e "$file" ] || continue

@@ -18,7 +18,7 @@ row() {
 now() { echo $(($(date +%s%N) / 100000000)); }
 left() { echo $((began + seconds - $(date +%s))); }
 
-# run NAME LIMIT COMMAND...: what it prints is kept in $logs/NAME. Sets $status, $tenths and, where it was ended, $late:
+# run NAME LIMIT COMMAND...: its output goes to $logs/NAME. Sets $status, $tenths and, if it was ended, $late:
 # "limit", "time" where the time for all was spent, or "signal".
 run() {
     name=$1 limit=$2
@@ -41,16 +41,16 @@ run() {
     [ -z "$interrupted" ] || late=signal
 }
 
-# The first point that failed, and what cmocka says of it (on stderr, before all points); else the last line.
+# The first point that failed, and the message of cmocka about it (on stderr, before all points); else the last line.
 complaint() {
     { grep -m 1 '^not ok' "$1" && { grep -m 1 '^ERROR: ' "$1" || grep -m 1 -A 1 '^not ok' "$1" | tail -n 1; } ||
         grep -vE '^(# |ok |1\.\.|$)' "$1" | tail -n 1 || cat "$1"; } | head -n 2 | tr '\n' ' '
 }
 
-# What the test says of how near it came (tests/rigs/numbers.h).
+# The result that came nearest to its limit, as the test reports it (tests/rigs/numbers.h).
 nearest() { sed -n 's/^# nearest to its limit: \([^,]*\).*/\1/p' "$1" | tail -n 1; }
 
-# conclude NAME: the row of what run has run.
+# conclude NAME: the row of the command that run has run.
 conclude() {
     log=$logs/$1
     case $late in
@@ -94,7 +94,7 @@ link_libraries() {
     mkdir -p "$directory/tests/lib"
     export LD_LIBRARY_PATH="$root/tests/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     packages=$(python3 -c 'import sys; print(" ".join(path + "/nvidia" for path in sys.path if path))' 2>/dev/null) || true
-    for round in 1 2 3; do # what is linked may need others
+    for round in 1 2 3; do # a linked library may need others
         lost=$(lost_libraries)
         linked=
         for library in $lost; do
@@ -157,7 +157,7 @@ step_loss() {
     row "$name" "$([ $status = 0 ] && echo passed || echo FAILED)" $tenths "$differs" "$note"
 }
 
-# What it costs to start work.
+# Costs of starting work.
 step_launches() {
     [ -x "$directory/benchmarks/bench_launch" ] || { row launches skipped 0 "" "there is no $directory/benchmarks/bench_launch" && return; }
     run launches "$1" "$directory/benchmarks/bench_launch"

@@ -1,5 +1,5 @@
-"""steps.py FILE - a line for each step of the benchmark on GPUs in FILE: its name, its verdict, what it was predicted to
-take, and what it took."""
+"""steps.py FILE - a line for each step of the benchmark on GPUs in FILE: its name, its verdict, its predicted
+and its measured time."""
 import json
 import math
 import sys
@@ -9,7 +9,7 @@ with open(sys.argv[1], encoding="utf-8") as file:
         try:
             result = json.loads(line)
         except ValueError:
-            continue  # what was noted meanwhile
+            continue  # a note in between
         if not str(result.get("benchmark", "")).startswith("article_step"):
             continue
         predicted = result.get("predicted", {}).get("ms")

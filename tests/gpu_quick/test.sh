@@ -34,7 +34,7 @@ point "each is told when it ends"
 mkdir -p stub/tests stub/drivers
 tab=$(printf '\t')
 printf '# device\tfake-cuda\n' >stub/tests/list
-# stub NAME: a test of the list that does what stdin says.
+# stub NAME: a test of the list with the script on stdin.
 stub() {
     printf '%s\tenv\tA=b\t@BUILD@/tests/%s\n' "$1" "$1" >>stub/tests/list
     { echo '#!/bin/sh'; cat; } >"stub/tests/$1"
@@ -122,7 +122,7 @@ END
 cmp out wanted
 point "predicted beside measured, a row each"
 
-# A signal: the table of what there was.
+# A signal: the table of the steps so far.
 "$driver" --quick --build "$work/stub" --only '^test_(device|norms|settled)$' >out 2>err </dev/null &
 pid=$!
 for wait in 1 2 3 4 5 6 7 8 9 10; do grep -q test_device err && break || sleep 0.5; done
