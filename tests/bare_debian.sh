@@ -1,14 +1,14 @@
 #!/bin/sh
 # bare_debian.sh FOLDER - the packages in FOLDER on a Debian that has nothing else: they are installed, used, looked at by
-# lintian, and purged. It is for a system that is thrown away (tests/fresh_debian --packages starts it), and shows what it
-# does as on a terminal.
+# lintian, and purged. It is for a system that is thrown away (tests/fresh_debian --packages starts it), and shows its
+# commands as on a terminal.
 set -eu
 packages=$1
 export DEBIAN_FRONTEND=noninteractive
 work=$(mktemp -d)
 cd "$work"
 
-# show COMMAND...: as it would be typed, with what it prints.
+# show COMMAND...: the command as it would be typed, and its output.
 show() {
     echo "# $*" >&2
     "$@"

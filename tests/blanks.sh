@@ -1,6 +1,6 @@
 #!/bin/sh
-# blanks.sh BUILD SOURCE - a checkout whose path has blanks: tests get it by a path without, and what installs the programs
-# is called by one that may have some; prints TAP.
+# blanks.sh BUILD SOURCE - a checkout whose path has blanks: tests get it by a path without, and the script of cmake that
+# installs the programs is called by one that may have some; prints TAP.
 build=$1 source=$2
 . "$source/tests/rigs/points.sh"
 

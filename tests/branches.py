@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""branches.py REASONS GROUP=EXPORT... - for tests/coverage: a table of each GROUP, whose EXPORT is what llvm-cov export
-has written: the branches of its files that tests take, those that are left with a reason, and the others, which are
-listed after the tables. Exit status: 1 where fewer than 95 % of a group's branches without a reason are taken, or a line
+"""branches.py REASONS GROUP=EXPORT... - for tests/coverage: a table of each GROUP, with its EXPORT in the format of llvm-cov
+export: the branches of its files that tests take, those that are left with a reason, and the others, which are
+listed after the tables. Exit status: 1 if fewer than 95 % of a group's branches without a reason are taken, or a line
 of REASONS is of no source line. A branch that has a reason may be taken now and then.
 
 A line of REASONS is
 
     FILE :: TEXT :: WHICH :: REASON
 
-where FILE may be *, TEXT is a part of a source line, and WHICH is true, false or both, or N.true: of the N-th condition
+FILE may be *, TEXT is a part of a source line, and WHICH is true, false or both, or N.true: of the N-th condition
 on that line alone."""
 
 import json

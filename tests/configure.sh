@@ -1,5 +1,5 @@
 #!/bin/sh
-# configure.sh SOURCE CC - what a build for devices says where there is nothing to make code for them; prints TAP.
+# configure.sh SOURCE CC - the message of a build for devices without a compiler for their code; prints TAP.
 source=$1 cc=$2
 for tool in cmake ninja; do
     if ! command -v $tool >/dev/null; then

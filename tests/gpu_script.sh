@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpu_script.sh BUILD SOURCE - what tests/gpu does, with a build that needs no GPU; prints TAP.
+# gpu_script.sh BUILD SOURCE - the options and tables of tests/gpu, with a build that needs no GPU; prints TAP.
 build=$1 source=$2
 . "$(dirname "$0")/rigs/points.sh"
 driver=$source/tests/gpu

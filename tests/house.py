@@ -60,7 +60,7 @@ PRIVATE = {
     "layers/kernels/onednn": "layers/kernels",
     "tests/fake_cuda": "tests",
 }
-# What includes upward for a while.
+# Files that include upward for a while.
 UPWARD = {}
 BUILT_ELSEWHERE = {
     "benchmarks/peers/collectives_mpi.c": "benchmarks/peers/setup, without the library",
@@ -95,7 +95,7 @@ ROOT = ["CHANGELOG.md", "CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md"
 
 
 class Tree:
-    """The files below a root by their paths, but for hidden folders and builds, and what its C files include."""
+    """The files below a root by their paths, but for hidden folders and builds, and the includes of its C files."""
 
     def __init__(self, root):
         self.root = root
@@ -114,7 +114,7 @@ class Tree:
             return file.read()
 
     def read_includes(self, path):
-        """What a file includes of this tree, and None beside the text of what should be in it, but is not."""
+        """The files of this tree that a file includes, and None beside the text of an include that is missing in it."""
         for mark, name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', self.read(path), re.MULTILINE):
             beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
             if name in self.files:
@@ -300,7 +300,7 @@ GOOD = {
     "out/CMakeCache.txt": "",
     "out/lost.c": '#include "nothing.h"',
 }
-# The rule, what is added to the good tree, and what is found then.
+# The rule, additions to the good tree, and the line about them.
 BAD = [
     (upward_includes, {"spmd/base/error.h": '#include "spmd/mesh.h"\n'}, "spmd/base/error.h: includes spmd/mesh.h"),
     (upward_includes, {"spmd/base/error.h": '  #  include <layers/kernels/k.h>\n', "layers/kernels/k.h": ""},

@@ -75,7 +75,7 @@ add_library(user OBJECT ../program.c)
 target_link_libraries(user PRIVATE shardloop::shardloop)
 END
 
-# with_flags FLAGS COMMAND...: the command with what pkg-config says, which has a backslash before a space in a path.
+# with_flags FLAGS COMMAND...: the command with the flags of pkg-config, which has a backslash before a space in a path.
 with_flags() {
     flags=$(pkg-config $1 shardloop) || return
     shift
@@ -146,7 +146,7 @@ subdirectory() {
     configure within -DSL_MPI=OFF && cmake --build build --target user && [ ! -e build/shardloop/drivers ]
 }
 
-# Installed for another place than where it is then used, which has a space in its name; builds for devices link object
+# Installed for one place and used in another, which has a space in its name; builds for devices link object
 # files, whose names pkg-config does not quote.
 programs="$work/my programs"
 [ "$device" = cpu ] || programs=$work/programs

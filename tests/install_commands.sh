@@ -9,7 +9,7 @@ for tool in cmake strip; do
 done
 . "$source/tests/rigs/points.sh"
 
-# Installed for another place than where they are, and called by a link to the command.
+# Installed for one place, moved to another, and called by a link to the command.
 DESTDIR="$work/stage" cmake --install "$build" --prefix /opt/shardloop >out 2>err && mv stage/opt/shardloop 'my programs' &&
     mkdir links && ln -s '../my programs/bin/shardloop' links/shardloop
 status=$?
@@ -48,7 +48,7 @@ says 2 'shardloop: "looping-pipelin": no such command (--help lists them); did y
     shardloop looping-pipelin
 says 2 'shardloop: "xyzzy": no such command (--help lists them)' shardloop xyzzy
 
-# ---- what it starts ----
+# ---- programs that it starts ----
 
 : >err
 while read -r name words; do
@@ -94,7 +94,7 @@ else
     skip 'mpirun shardloop' 'there is no engine mpi'
 fi
 
-# ---- what is in them ----
+# ---- contents of the programs ----
 
 for program in "$bin"/*; do
     strip --strip-debug -o bare "$program" && ! grep -qF -e "$build" -e "$source" bare || echo "$program"

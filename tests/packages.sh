@@ -29,7 +29,7 @@ of() {
 needs() {
     of "$1" Depends | tr ',' '\n' | sed 's/^ *//; s/[ (].*//' | LC_ALL=C sort -u
 }
-# owners FILE...: the packages that have these files, by the names that they have where /lib is a link to /usr/lib, too.
+# owners FILE...: the packages that have these files, also by their names if /lib is a link to /usr/lib.
 owners() {
     for file; do
         realpath -s "$file"
@@ -37,7 +37,7 @@ owners() {
     done | xargs dpkg -S 2>/dev/null | sed 's/:.*//' | LC_ALL=C sort -u
 }
 
-# ---- what is in them ----
+# ---- contents of the packages ----
 
 for name in $names; do
     dpkg-deb -c made/"$name"_*.deb >list
@@ -57,7 +57,7 @@ done | sort | uniq -d >out
 [ ! -s out ]
 point 'no file is in two packages'
 
-# What Debian wants elsewhere, or packed, or under another name.
+# Files that Debian has elsewhere, or packed, or under another name.
 cmake --install "$build" --prefix "$work/prefix" >/dev/null 2>err
 (cd prefix && find . ! -type d) | sed 's|^./lib/|./lib/ARCH/|; s|zsh/site-functions|zsh/vendor-completions|; s|\.1$|.1.gz|' |
     grep -v '^./share/doc/shardloop/LICENSE$' | sort >installed
@@ -84,7 +84,7 @@ else
     skip 'lintian has neither errors nor warnings' 'there is no lintian'
 fi
 
-# ---- what they need ----
+# ---- dependencies ----
 
 needs shardloop >named
 objdump -p root/usr/bin/* | sed -n 's/^ *NEEDED *//p' | grep -v '^ld-linux' | sort -u >loaded
@@ -113,7 +113,7 @@ owners $(cat files) >owning 2>>err
     { ! grep -q 'lstdc++' words || of libshardloop-dev Depends | grep -qF 'libstdc++-dev'; }
 point "the library depends on the packages of the $(wc -l <files) files that its description for pkg-config names"
 
-# ---- what they do ----
+# ---- programs ----
 
 root/usr/bin/shardloop sharding --json >out 2>err && "$build/drivers/sharding" --json | cmp - out
 status=$?

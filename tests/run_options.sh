@@ -1,6 +1,6 @@
 #!/bin/sh
-# run_options.sh SOURCE - what tests/run says of options that it does not know or that exclude each other, before it installs
-# or builds anything; prints TAP.
+# run_options.sh SOURCE - lines of tests/run about options that it does not know or that exclude each other, before it
+# installs or builds anything; prints TAP.
 driver=$1/tests/run
 . "$1/tests/rigs/points.sh"
 

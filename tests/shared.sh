@@ -1,5 +1,5 @@
 #!/bin/sh
-# shared.sh BUILD CC SOURCE - what the installed headers promise (shardloop/front) is what a shared library exports, and
+# shared.sh BUILD CC SOURCE - a shared library exports the names that the installed headers promise (shardloop/front), and
 # a program that is linked with it runs; prints TAP.
 build=$1 cc=$2 source=$3
 . "$source/tests/rigs/points.sh"
@@ -47,7 +47,7 @@ point 'the symbols that are exported are promised'
 readelf -d "$library" >out && grep -qF "soname: [libshardloop.so.$version]" out && ! grep -q TEXTREL out
 point 'its name has the version'
 
-# All inline functions as functions: what they call is exported.
+# All inline functions as functions: they call exported ones.
 echo '#include <shardloop/shardloop.h>' >all.c
 if command -v gcc >/dev/null; then
     gcc -std=gnu11 -I"$front" -fkeep-inline-functions -c all.c -o all.o >out 2>err && nm -u all.o | awk '/ sl_/ { print $2 }' |

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""summary.py [--absent PRESET]... FILE... - what ctest has left about presets (build/PRESET.xml): the tests that failed, those that skipped
+"""summary.py [--absent PRESET]... FILE... - results of ctest for presets (build/PRESET.xml): tests that failed, tests that skipped
 something and why, presets that could not be built, which count as one skipped test, and, in the last line, their
 numbers. Exit status: 1 when a test failed, or none ran."""
 
