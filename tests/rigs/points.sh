@@ -21,8 +21,8 @@ call() {
     status=$?
 }
 
-# says BEGINNING TEXT: err is one line, which begins so, with TEXT in it. Drivers refuse a thousand times: what asks takes
-# no process of its own.
+# says BEGINNING TEXT: err is one line, which begins so, with TEXT in it. It starts no process: drivers refuse a
+# thousand times.
 says() {
     { IFS= read -r said && ! IFS= read -r more && [ ! "$more" ]; } <err || return
     case $said in

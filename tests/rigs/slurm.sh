@@ -1,5 +1,5 @@
-# slurm.sh - what tests with a Slurm of their own share: sourced, with $drivers and $source set. Leaves, with a reason, where
-# there is none. Without systemd, cgroups or munge: the daemons trust each other (auth/none), and nobody else is to.
+# slurm.sh - sourced by tests with a Slurm of their own, with $drivers and $source set. If Slurm cannot run, skips them all with
+# a reason. Without systemd, cgroups or munge: the daemons trust each other (auth/none), and must trust no others.
 skip_all() {
     echo "1..0 # SKIP $1"
     exit
