@@ -20,7 +20,7 @@
 #include "layers/training/checkpoint.h"
 #include "spmd/schedule/csv.h"
 
-/* ---- what is read ---- */
+/* ---- the file to read ---- */
 
 /* The file that the last preparation wrote; it lies in memory. */
 static char path[64];
@@ -228,7 +228,7 @@ static void prepare_wide_line(const struct complexity_row *row, int n) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* The first rank does the same again and again, while many others wait for what comes last. */
+/* The first rank does the same again and again, while many others wait for its last action. */
 static void prepare_duplicates(const struct complexity_row *row, int n) {
     (void)row;
     FILE *file = begin_file();
@@ -246,7 +246,7 @@ static void prepare_stages(const struct complexity_row *row, int n) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* ARGUMENT is what reading it says. */
+/* ARGUMENT is the status of reading it. */
 static void read_csv(const struct complexity_row *row, int n) {
     (void)n;
     struct sl_schedule schedule;
@@ -338,7 +338,7 @@ static void compare(const struct complexity_row *row, int n) {
     sl_schedule_free(&schedule);
 }
 
-/* ---- what machines reach ---- */
+/* ---- peaks of machines ---- */
 
 static void prepare_peaks(const struct complexity_row *row, int n) {
     (void)row;
@@ -381,7 +381,7 @@ static void open_metrics(const struct complexity_row *row, int n) {
 
 /* ---- metrics that are read ---- */
 
-/* A line a step; where ARGUMENT, every step comes a second time, from the last one back. */
+/* A line a step; if ARGUMENT is set, every step comes a second time, from the last one back. */
 static void prepare_run(const struct complexity_row *row, int n) {
     FILE *file = begin_file();
     for (int i = 0; i < n; i++) fprintf(file, "{\"step\":%d,\"loss\":%d.5,\"ms\":4}\n", i, i % 100);

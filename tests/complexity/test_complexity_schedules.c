@@ -14,7 +14,7 @@ static struct sl_schedule table;
 static struct sl_simulation drawn;
 static FILE *nowhere;
 
-/* Two microbatches a rank: with fewer there is no dualpipe, and zbv leaves out most of what it counts through. */
+/* Two microbatches a rank: with fewer there is no dualpipe, and zbv leaves out most of its counted actions. */
 static bool needs_many(const struct sl_schedule_kind *kind) {
     return kind->placement == SL_V || kind->placement == SL_MIRRORED;
 }
@@ -85,7 +85,7 @@ static void simulate_on_cores(const struct complexity_row *row, int n) {
     free(cost);
 }
 
-/* Tables that no cache holds, at any of the sizes: where a doubling moves one out of a cache, time grows by more than
+/* Tables that no cache holds, at any of the sizes: if a doubling moved one out of a cache, time would grow by more than
  * that. Made, proven and simulated by one call. */
 static void do_all(const struct complexity_row *row, int n) {
     const struct sl_schedule_kind *kind = row->about;

@@ -9,7 +9,7 @@ static struct sl_encoder *encoder;
 static struct sl_token_list list;
 static char *text;
 
-/* The row's argument chooses the tokenizer, what it is about is repeated. */
+/* The row's argument chooses the tokenizer; its text is repeated. */
 static void prepare(const struct complexity_row *row, int n) {
     static const char *const files[] = {"gpt2.json", "pieces.model", "qwen2.json"};
     char path[300];

@@ -1,6 +1,6 @@
 #!/bin/sh
 # python.sh BUILD CC SOURCE - the package for Python: its structs are those of the headers, a wheel is made of it and of
-# the library, and what is in the wheel works; prints TAP.
+# the library, and the installed wheel works; prints TAP.
 build=$1 cc=$2 source=$3
 . "$source/tests/rigs/points.sh"
 python= packer=
@@ -43,7 +43,7 @@ else
     export PYTHONPATH="$build/python"
 fi
 
-# ---- what is in it ----
+# ---- parts of the package ----
 
 {
     printf '#include <shardloop/shardloop.h>\n#include <stdio.h>\nint main(void) {\n'
