@@ -9,7 +9,7 @@ call() {
     status=$?
 }
 
-# Also from a subcommand of it.
+# The line begins with the program name, perhaps with a subcommand.
 one_line_from() {
     says "$1" ': ' || return
     rest=${said#"$1"}
@@ -26,7 +26,7 @@ refuses() {
     point "refused: $*"
 }
 
-# asked DRIVER ONE...: whether it is to be asked, as all are, or as one of these, which stand for the others.
+# asked DRIVER ONE...: whether DRIVER is to be tested: if REACH is small, only ONE... are, which stand for the others.
 asked() {
     [ "$reach" = small ] && [ ! "${SL_TEST_LONG:-}" ] || return 0
     asked=$1

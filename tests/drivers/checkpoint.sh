@@ -1,5 +1,5 @@
 #!/bin/sh
-# checkpoint.sh DRIVERS - a run that was saved, interrupted or killed goes on as if nothing had been; prints TAP.
+# checkpoint.sh DRIVERS - a run that was saved, interrupted or killed resumes with the same results; prints TAP.
 drivers=$1
 mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
@@ -16,7 +16,7 @@ train() {
     sed -n 's/\("step":[0-9]*,"loss":[^,]*\),.*/\1/p' out >losses
 }
 
-# same FILE FILE: the same bytes, and some.
+# same FILE FILE: the same bytes, and not empty.
 same() {
     [ -s "$1" ] && cmp -s "$1" "$2"
 }
@@ -42,7 +42,7 @@ goes_on() {
     point "goes on: $*"
 }
 
-# goes_on_from_the_middle ARGUMENT...: so do the last five of ten, of which a learning rate that falls knows.
+# goes_on_from_the_middle ARGUMENT...: the same for the last five of ten steps; a falling learning rate depends on all ten.
 goes_on_from_the_middle() {
     rm -rf whole saved
     train 10 --save whole --save-every 5 "$@"
@@ -85,7 +85,7 @@ refuses '--save-async: is read only with --save and with --save-every' $small --
 refuses '--save-async: is read only with --save-every' $small --save other --save-async
 refuses '--save-async=1: takes no value' $small --save-async=1
 
-# Sharing the momentum out changes no bits; and another optimizer has no use for it.
+# Sharding the momentum changes no bits; another optimizer does not read it.
 rm -rf whole saved
 train 5 --mesh data=4,model=2 --optimizer sgd --momentum 0.9 --nesterov --save whole --zero 0
 mv losses expected
@@ -118,7 +118,7 @@ language 6 other --zero 0
 [ $status = 0 ] && same "$(name 6 other)" "$(name 6 whole)"
 point 'transformer, sgd: --zero 0 and 1 are the same bits'
 
-# Other meshes go on with it, too.
+# Other meshes resume it, too.
 rm -rf saved elsewhere
 train 10 --mesh data=2,model=4 --rng global
 mv losses expected
@@ -230,7 +230,7 @@ count=$(ls saved | sed -n 's/^step-0*\([0-9]*\).safetensors$/\1/p' | sort -n | t
 [ $status = 0 ] && [ "$(ls saved | wc -l)" = 2 ] && [ "$count" -ge 4 ] && [ -s "$(name $((count - 1)))" ]
 point 'SIGTERM waits for what is saved in the background'
 
-# Killed at any moment, it goes on from the last interval, and ends as the run that was not.
+# If a run is killed at any moment, it resumes at the last interval, and ends as a run without a kill.
 for way in '' --save-async; do
     rm -rf saved once
     begin --save saved --save-every 1 $way

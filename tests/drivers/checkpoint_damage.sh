@@ -1,6 +1,6 @@
 #!/bin/sh
 # checkpoint_damage.sh DRIVERS DATA - damaged checkpoints and parameters are refused by every command that reads them,
-# before anything is written; those of the first version go on; prints TAP.
+# before anything is written; checkpoints of version 1 are read; prints TAP.
 drivers=$1
 data=$(cd "$2" && pwd)
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
@@ -78,7 +78,7 @@ losses >got
 [ $status = 0 ] && [ ! -s err ] && cmp -s want got
 point 'and goes on'
 
-# A file that was cut short is passed over, which a line tells.
+# A file that was cut short is skipped, and a line reports it.
 head -c $((size / 2)) whole >"$(name 4)"
 call $train --steps 4 --resume saved --json
 losses >got

@@ -10,7 +10,7 @@ leaves() {
 }
 
 one=sl1-$$ two=sl2-$$ three=sl3-$$
-# On one of the hosts, which also have names of their own.
+# on HOST COMMAND...: on one of the hosts, which have names of their own.
 on() {
     host=$1
     shift
@@ -24,7 +24,7 @@ esac
 command -v ip >/dev/null || leaves 'iproute2 is not installed'
 ip netns add $one 2>/dev/null || leaves 'network namespaces are not allowed here'
 . "$(dirname "$0")/../rigs/points.sh"
-# Ends whatever still runs on them.
+# clear_hosts: kills all processes on the hosts.
 clear_hosts() {
     for host in $one $two $three; do kill -KILL $(ip netns pids $host) 2>/dev/null; done
 }
@@ -45,7 +45,7 @@ for number in 2 3; do
     ip -n $host addr add 10.213.77.$number/24 dev sl-cable
 done
 
-# Takes the place of ssh.
+# remote: a script in place of ssh.
 cat >remote <<END
 #!/bin/sh
 host=sl\${1##*.}-$$

@@ -70,7 +70,7 @@ moment() {
         [ $took -lt $((1000 * most)) ] || echo "took $took ms"
         ! is_left || echo "left: $(cat process.*)"
         [ "$1" = KILL ] || [ "$lines" = 1 ] || echo "$lines lines"
-        # A launcher that hung and was killed has told less than it knew.
+        # If the launcher hung and was killed, reports may be missing.
         [ -e hung ] || grep -q "process $victim \|coordinate $victim (\|process rank $victim " err ||
             only_aborted "$1" || echo "process $victim is not named"
     } >problem
@@ -195,7 +195,7 @@ while is_left && [ $((tries += 1)) -le 100 ]; do sleep 0.1; done
 point 'the launcher is killed'
 cd ..
 
-# Of these jobs, but for those in whose beginning the launcher hung, which should have tidied up.
+# Shared memory of these jobs; jobs whose launcher hung are left out, as it could not remove its own.
 for job in */job; do
     [ -e "${job%job}hung" ] || ls /dev/shm | grep "segment\..*\.$(cat "$job")\." | sed "s|^|${job%/job}: |"
 done >out

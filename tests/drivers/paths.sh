@@ -1,6 +1,6 @@
 #!/bin/sh
-# paths.sh DRIVERS - whatever the options of all drivers name, no file is written that another option names, and nothing
-# waits for a file that is none; prints TAP.
+# paths.sh DRIVERS - over the options of all drivers: no file is written that another option names, and no driver
+# waits for a path that is no file; prints TAP.
 #
 # Which options take files is read from --help. One that this script does not know is a failure: it belongs in use_of.
 drivers=$1
@@ -91,7 +91,7 @@ one_line() {
     [ "$(wc -l <err)" = 1 ] && grep -q "^$driver: " err
 }
 
-# refused TEXT: the last run was, by one line with TEXT in it.
+# refused TEXT: the last run was refused by one line with TEXT in it.
 refused() {
     [ $status = 2 ] && [ ! -s out ] && one_line && grep -qF -- "$1" err
 }
@@ -247,7 +247,7 @@ for driver in looping_pipeline loss_equality schedule plan report diff sharding 
     done
 done
 
-# Not the same, though alike.
+# Different files with like names.
 driver=looping_pipeline
 fresh
 run "$driver" --save dir --metrics dir/metrics --trace dir/trace --gradients dir/step-1 &&

@@ -1,6 +1,6 @@
 #!/bin/sh
 # restart.sh DRIVERS [FAIL_IO] - --restart: a run that is killed at any moment, also while it saves, ends as the run that
-# run without a kill; signals of a user end it; prints TAP.
+# was not killed; signals of a user end it; prints TAP.
 drivers=$(cd "$1" && pwd)
 fail_io=${2:+$(cd "${2%/*}" && pwd)/${2##*/}}
 mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
@@ -56,7 +56,7 @@ ends() {
     kill $guard 2>/dev/null
 }
 
-# restarts: how many the watcher has told of.
+# restarts: the number of restarts that the watcher has reported.
 restarts() {
     grep -c '^[a-z_]*: the run .*; restart [0-9]* of [0-9]* goes on from ' err
 }
@@ -136,7 +136,7 @@ point 'no more often than it may be, with the status of the last run'
 
 # While it saves: every run dies in its second checkpoint, before it is there.
 if [ -n "$fail_io" ]; then
-    # killed_before CALL ARGUMENT...: a run with these, in whose checkpoints there are such calls.
+    # killed_before CALL ARGUMENT...: kills a run before one of the CALLs that save its checkpoints.
     killed_before() {
         call=$1
         shift

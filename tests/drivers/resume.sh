@@ -257,7 +257,7 @@ timeout 120 sh command >out 2>err </dev/null
 status=$?
 [ $status = 0 ] && grep -q '^transformer: saved in saved/step-00001000.safetensors; go on with: ' err
 point 'and the command that goes on'
-# Whatever it is called by.
+# Names of the program, with blanks, in the command.
 ln -s "$drivers" 'with blanks'
 for program in 'with blanks/transformer' 'with blanks/shardloop transformer'; do
     rm -rf 'a b'

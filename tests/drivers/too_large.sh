@@ -86,7 +86,7 @@ status=$?
     sed 's/.*the run needs \([0-9.]*\) GB.*/\1/' err | awk '{ exit !($1 > 1.7 && $1 < 8) }'
 point 'kept are the activations of a few microbatches'
 
-# Kept activations are known when all is planned, and nothing large is taken before.
+# The size of saved activations is known only after planning; no large memory is taken before.
 refuses_size "$has" transformer train $tiny --data text --schedule gpipe --batch 1048576 --microbatches 8 --n-heads 64 \
     --model-dimension 4096
 plan

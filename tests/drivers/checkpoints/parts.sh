@@ -61,7 +61,7 @@ awk '/^```python/ { on = ++count == 2; next } /^```/ { on = 0 } on' "$source/doc
 python3 join.py "$(index 6 parts)" "$(name 6 whole)" >out 2>err && [ "$(cat out)" = equal ]
 point 'another program puts the parts together'
 
-# Whoever goes on with the parts ends as whoever goes on with the file.
+# A run that resumes from the parts ends as one that resumes from the file.
 run 4 looping_pipeline --resume "$(index 3 parts)" --save four --engine mpi --save-parts
 [ "$(files four)" = '6.index.json 6.part-1-of-4 6.part-2-of-4 6.part-3-of-4 6.part-4-of-4 ' ] && is_same four whole
 point 'four processes go on, and end as the run that was never interrupted'
@@ -74,7 +74,7 @@ for mesh in data=1,model=2 data=1,model=1; do
     rm -r on.*
 done
 
-# ---- who reads ----
+# ---- readers ----
 
 seq 1 400 >text
 tiny='--model-dimension 16 --n-heads 2 --kv-heads 2 --layers-per-block 1 --sequence 8 --batch 8 --data text --steps 2 --engine mpi'
@@ -170,7 +170,7 @@ processes() {
     done 2>/dev/null
 }
 
-# Steps take nothing: whenever the kill comes, a save is under way.
+# Steps take no time: a kill at any moment comes during a save.
 run 4 looping_pipeline $small $four --steps 80 --save long
 for way in "" --save-async; do
     rm -rf saved

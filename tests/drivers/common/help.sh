@@ -8,7 +8,7 @@ driver=$drivers/transformer
 programs='transformer train|transformer evaluate|transformer generate|transformer export|looping_pipeline|loss_equality|schedule|plan
 gpipe|sharding|diff|report|replay|plan measure|tokens encode|tokens decode|tokens shards|tokens text'
 
-# tell PROGRAM WORD...: its help, as somebody in its folder sees it.
+# tell PROGRAM WORD...: its help, called in its folder.
 tell() {
     program=$1
     shift

@@ -38,7 +38,7 @@ call a wide
 [ $status = 1 ] && grep -q '^config.hidden: 8 | 16$' out && grep -q '^input.*  F32 \[[0-9,]*8\] | F32 \[[0-9,]*16\]$' out
 point 'other shapes'
 
-# The files that one run leaves and another one has taken over are equal, and so are the settings.
+# Checkpoints under other names, or resumed and saved again, are equal, and so are the settings.
 cp a/step-00000002.safetensors copy
 call copy a
 [ $status = 0 ]

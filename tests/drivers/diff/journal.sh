@@ -57,7 +57,7 @@ for zero in 1 2; do train sums$zero $small --mesh data=4 --no-fsdp --steps 2 --w
 call sums1 sums2
 [ $status = 0 ] && grep -q "^  sums of a layer's gradient over data: 1 | 4$" out && grep -q 'not comparable bit for bit, and the losses agree$' out
 point 'so with a layer that is summed group by group'
-# stages JOURNAL: which stage each parameter of each coordinate is of.
+# stages JOURNAL: the stage of each parameter, by coordinate.
 stages() { for file in "$1"/*.journal; do sed 1q "$file"; done | grep -ao '"name":"[^"]*","shape":[^"]*"stage":[0-9]*'; }
 for zero in 1 2; do
     train parts$zero $small --layers-per-block 4 --mesh data=2,pipe=2 --no-fsdp --schedule looped-bfs --loops 2 --steps 1 --wgrad-group 4 --zero $zero

@@ -218,7 +218,7 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
     done
 fi
 
-# ---- without it they differ, so that the comparison says something ----
+# ---- without --exact losses differ, so that the comparison has a meaning ----
 
 begins 'the order of coordinates' "$classifier --rng global" --mesh data=1,model=1 --microbatches 8 --wgrad-group 1
 train --mesh data=8,model=1 --microbatches 1

@@ -57,7 +57,7 @@ point 'srun gets the options of the documentation'
 
 # ---- the Dockerfile ----
 
-# Lines that go on are one.
+# Continued lines become one.
 sed -e ':more' -e '/\\$/{N;s/ *\\\n */ /;tmore' -e '}' "$image" | grep -v '^#' | grep . >lines
 grep -vE '^(FROM|COPY|WORKDIR|RUN|USER|ENTRYPOINT|CMD) ' lines >out
 [ ! -s out ] && head -n 1 lines | grep -q '^FROM debian:12 AS build$'

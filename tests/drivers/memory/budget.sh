@@ -7,7 +7,7 @@ drivers=$1
 for i in 1 2 3; do cat /usr/share/common-licenses/GPL-2; done >text
 model='--model-dimension 64 --n-heads 4 --blocks 2 --layers-per-block 2 --sequence 64 --latent-dim 32 --rope-dim 8'
 
-# run DRIVER ARGUMENT...: of $limited, if it is set.
+# run DRIVER ARGUMENT...: under the command $limited, if it is set.
 run() {
     driver=$1
     shift
@@ -15,9 +15,9 @@ run() {
     status=$?
 }
 
-# totals: of the coordinates in a file, one a line.
+# totals: bytes of the coordinates in a file, one a line.
 totals() { grep -o '"total":[0-9]*' "$1" | cut -d: -f2; }
-# besides: of the processes, likewise.
+# besides: bytes of the processes, likewise.
 besides() { grep -o '"besides":[0-9]*' "$1" | cut -d: -f2; }
 
 # explains NAME: of the last run's processes, all but 16 MB or 5 % is held or has a name.
@@ -271,7 +271,7 @@ far 'options and a smaller model' "; with --.* it would still need [0-9.]+ [MG]B
 limited='prlimit --data=90000000'
 far 'nothing is enough' "; with --.* it would still need [0-9.]+ [MG]B; beside these it would come nearest with --.* $number or --.* $number" \
     'transformer train' $wide
-# Time in which it does not run is no time to search: it is stopped three times, as a busy machine would.
+# Time while a search is stopped does not count: it is stopped three times, as on a busy machine.
 run 'transformer train' $wide
 mv err wanted
 timeout 60 $limited "$drivers/transformer" train $wide >out 2>err </dev/null &

@@ -7,7 +7,7 @@ driver=$drivers/looping_pipeline
 export FAKE_CUDA_DEVICES=1
 alone='--mesh data=1,model=1 --schedule plain --batch 16 --steps 1'
 parts='\(parameters [0-9.]+, gradients [0-9.]+, optimizer [0-9.]+, kept [0-9.]+, workspace [0-9.]+(, hand-over [0-9.]+)?, batch [0-9.]+\)'
-recorded=${parts%??} # of a run with a journal runtime follows
+recorded=${parts%??} # in a run with a journal, runtime follows
 bytes='[0-9.]+ MB'
 
 # tells STATUS NAME PATTERN: of the last call, one line on stderr, which PATTERN matches from the driver's name on.
@@ -39,7 +39,7 @@ export FAKE_CUDA_MEMORY_MB=130
 call --mesh data=1,model=2 --batch 16 --steps 1
 tells 2 'too little for two on a device' "the run needs $bytes, $bytes of it at coordinate [01] \\(data=0, model=[01]\\) $parts, and its device has $bytes free of 136\\.3 MB; it would fit with .*"
 
-# Once the program has taken so much, others have the rest.
+# Other programs take the rest after the first megabytes.
 export FAKE_CUDA_MEMORY_MB=120 FAKE_CUDA_OTHERS_MB=60@40
 call $alone
 tells 3 'too little while it opens' "coordinate 0 \\(data=0, model=0\\): no memory for [0-9]+ bytes of activations; device 0 had $bytes free of 125\\.8 MB when it was asked for $bytes; coordinate 0 \\(data=0, model=0\\) needs $bytes $parts, and least with --offload optimizer \\($bytes\\)"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# advice.sh DRIVERS - the advice of two small models, five under SL_TEST_LONG, followed: the layout is told from 15 % less time on, it
-# takes the bytes that are told, and the run is no slower for it. Prints TAP.
+# advice.sh DRIVERS - two small models, five under SL_TEST_LONG, run as advised: a layout is advised if it saves 15 % of the time, it
+# takes the planned bytes, and the run is no slower for it. Prints TAP.
 #
 # Times are the least of three runs in turns; if other programs have had the cores, they say nothing.
 drivers=$1

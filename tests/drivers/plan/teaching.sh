@@ -4,7 +4,7 @@
 drivers=$1 mpirun=$3
 . "$(dirname "$0")/../../rigs/points.sh"
 
-# A place for each: a search tells, link by link, what the coordinate sends that sends most, and here one has all links.
+# A place for each: a search reports the bytes by link of the coordinate that sends most; here one has all links.
 sed 's/"places": 2, "shares": true/"places": 8/' "$2/machines/laptop.json" >places.json
 laptop=places.json
 

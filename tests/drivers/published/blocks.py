@@ -6,7 +6,7 @@ import random
 import struct
 import sys
 
-# By type: GGML's number, elements and bytes of a block, and its halves: offset, and scale that makes weights of some 0.05.
+# By type: GGML's number, elements and bytes of a block, and its halves: offset, and value that makes weights of some 0.05.
 TYPES = {
     "Q8_0": (8, 32, 34, [(0, 6e-4)]),
     "Q4_0": (2, 32, 18, [(0, 0.01)]),

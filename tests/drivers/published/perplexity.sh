@@ -51,7 +51,7 @@ values perplexity >before
 ! near 1e-2 before adapted.here && ! near 1e-2 before whole.here
 point 'training has changed it'
 
-# The other program begins once.
+# The other program is started once for all models.
 places=
 for model in $opened; do
     case $model in

@@ -19,7 +19,7 @@ train() {
     "$drivers/"$* --journal "$journal" --journal-messages 4 >/dev/null 2>train_err || cat train_err
 }
 
-# replays NAME JOURNAL STEP: each coordinate has the same hashes as then.
+# replays NAME JOURNAL STEP: each coordinate has the hashes of the recorded run.
 replays() {
     found=yes
     files=$(ls "$2"/*.journal)

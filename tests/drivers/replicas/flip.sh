@@ -10,7 +10,7 @@ run="$drivers/looping_pipeline --mesh data=3,model=1 --schedule single --layers 
     --zero 0 --freeze $frozen --check-replicas --steps 300 --save-every 5"
 last=step-00000300.safetensors
 
-# disturb NAME VARIABLE WHO ARGUMENT...: a run in which a bit flips of the process with VARIABLE; WHO is named.
+# disturb NAME VARIABLE WHO ARGUMENT...: a run in which a bit of the process with VARIABLE flips; the line names WHO.
 disturb() {
     name=$1 variable=$2 who=$3
     shift 3

@@ -73,7 +73,7 @@ for kind in "$small" "--attention gqa --model-dimension 16 --n-heads 4 --kv-head
     done
 done
 
-# ---- how it adds up ----
+# ---- sums over layouts ----
 
 for layout in 'data=1 --batch 1' 'data=2 --batch 2' 'pipe=2 --batch 4' 'data=1,tensor=2 --batch 2' 'data=3 --batch 6'; do
     call evaluate --params run --chat chats.jsonl --json --mesh $layout

@@ -29,7 +29,7 @@ for kind in latent grouped learned; do
     call train $model --data text --batch 4 --steps 30 --lr 0.01 --mesh data=1 --save $kind $mask
     [ $status = 0 ]
     point "$kind: a training"
-    # A run that was saved knows its mask.
+    # A saved run has its mask.
     call evaluate --params $kind --eval-data lines --mesh data=1 --batch 1 --json
     sum >made
     tail -n +2 lines | while read -r line; do
