@@ -1,6 +1,6 @@
 #!/bin/sh
-# drivers.sh DRIVERS SOURCE - whole runs on executed device code: losses that are equal, steps as graphs, journals, text that
-# is generated; prints TAP.
+# drivers.sh DRIVERS SOURCE - whole runs on executed device code: equal losses, steps as graphs, journals, generated
+# text; prints TAP.
 drivers=$1 source=$2
 . "$source/tests/rigs/points.sh"
 export FAKE_CUDA_DEVICES=1
@@ -12,7 +12,7 @@ small='--mesh data=1,model=1 --layers 2 --hidden 16 --batch 16 --microbatches 2 
 model="train --mesh data=1,pipe=1,tensor=1 --model-dimension 16 --n-heads 2 --blocks 1 --layers-per-block 1 --sequence 16"
 model="$model --latent-dim 8 --rope-dim 4 --batch 2 --data $source/LICENSE --steps 5 --warmup 2 --dropout 0.2"
 
-# same ARGUMENT...: with graphs losses, the last gradients and the journal are those without.
+# same ARGUMENT...: losses, the last gradients and the journal are the same with graphs and without.
 same() {
     for graph in off on; do
         call "$@" --json --gradients gradients_$graph --journal journal_$graph --graph $graph

@@ -1,5 +1,5 @@
 #!/bin/sh
-# missing.sh PROGRAM - that a program whose image was not translated ends with a line that says so; prints TAP.
+# missing.sh PROGRAM - a program without a translated image ends with a line about it; prints TAP.
 . "$(dirname "$0")/../rigs/points.sh"
 python3 - "$1" <<'END'
 import pathlib, sys

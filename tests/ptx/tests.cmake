@@ -16,7 +16,7 @@ function(sl_ptx_add name)
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} ENVIRONMENT "${environment}")
 endfunction()
 
-# sl_ptx_test(SUBJECT [ARGUMENT]...): the program test_SUBJECT. In PROGRAMS are those that the tests need.
+# sl_ptx_test(SUBJECT [ARGUMENT]...): the program test_SUBJECT. PROGRAMS collects programs that the tests need.
 set(programs)
 macro(sl_ptx_test subject)
     list(APPEND programs ${cuda}/tests/test_${subject})

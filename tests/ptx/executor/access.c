@@ -402,7 +402,7 @@ void ptx_copy(struct ptx_warp *warp, const v_u64 *to, const v_u64 *from, const v
             (*to)[lane] + team->view.shared_at, (*from)[lane], bytes, some, lane, fiber->groups[lane], false};
         struct ptx_area *target = area_of(team, fiber, lane, copy.to, bytes, true, site);
         if (some > bytes) ptx_report(team, warp, lane, site, "copies %u of %u bytes", some, bytes);
-        if (some) { /* of those, all or the first ones */
+        if (some) { /* bytes that are copied: all or the first ones */
             struct ptx_area *source = area_of(team, fiber, lane, copy.from, 1, false, site);
             if (copy.from % bytes)
                 bad(team, fiber, lane, copy.from, bytes, false, source, "that are not aligned", site);

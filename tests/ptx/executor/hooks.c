@@ -1,5 +1,5 @@
-/* hooks.c - fake CUDA's kernels for GPUs are executed: an image is looked up by its SHA-256 among those that were
- * translated (images.py), first in the folder that SL_PTX_IMAGES names (mutants). */
+/* hooks.c - executes kernels for fake CUDA: an image is looked up by its SHA-256 among the translated ones (images.py),
+ * first in the folder that SL_PTX_IMAGES names (mutants). */
 #include <sha256.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -61,7 +61,7 @@ OPERATION(warp_sync) {
     ptx_warp_sync(W, W->m);
 }
 
-/* The operations up to unguard are those of the lanes for which a predicate holds. */
+/* Operations up to unguard run in the lanes for which a predicate holds. */
 OPERATION(guard) {
     W->all = W->m;
     W->m &= o->n[1] ? ~IN_PRED(0) : IN_PRED(0);

@@ -57,7 +57,7 @@ void ptx_report(const struct ptx_team *team, const struct ptx_warp *warp, uint32
     end();
 }
 
-/* Of a line that has been told nothing is told again. */
+/* Reports each source line once. */
 void ptx_tell(const struct ptx_team *team, const struct ptx_warp *warp, uint32_t lane, uint32_t site,
               const char *format, ...) {
     static const struct ptx_site *told[64];

@@ -30,7 +30,7 @@ extern const struct ptx_operation ptx_integer_operations[], ptx_float_operations
 enum ptx_end { PTX_GO, PTX_LEAVE, PTX_TRAP, PTX_TABLE };
 enum { PTX_MEETS_NOT = -2, PTX_MEETS_ALL = -1 };
 struct ptx_basic { /* a basic block */
-    int64_t meets; /* lanes that meet before it: none, all that have not ended, or those of a mask at this place */
+    int64_t meets; /* lanes that meet before it: none, all that have not ended, or lanes of the mask at this place */
     const char *begin, *end; /* operations */
     enum ptx_end how;
     bool guarded, negated;
@@ -150,10 +150,10 @@ void ptx_copy(struct ptx_warp *warp, const v_u64 *to, const v_u64 *from, const v
               uint32_t lanes, uint32_t site);
 void ptx_copies_commit(struct ptx_warp *warp, uint32_t lanes);
 enum { PTX_ALL_COPIES = -1 };
-/* Until at most PENDING groups of copies are under way; PTX_ALL_COPIES: none, those of no group neither. */
+/* Waits until at most PENDING groups of copies are under way; PTX_ALL_COPIES: for all copies, also without a group. */
 void ptx_copies_wait(struct ptx_warp *warp, uint32_t pending, uint32_t lanes, uint32_t site);
 
-/* ---- together.c: all lanes that have not ended, or those of a mask ---- */
+/* ---- together.c: all lanes that have not ended, or the lanes of a mask ---- */
 
 /* COUNT: threads that it is for; 0: all of the block. */
 void ptx_barrier(struct ptx_warp *warp, uint32_t id, uint32_t count, uint32_t site);

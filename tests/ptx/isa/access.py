@@ -262,7 +262,7 @@ def changed(what, kind, old, x, y):
 
 
 def atomics(program):
-    """On a word of one's own: each result; all on one word: the sum, and results that are those of some order."""
+    """Each thread on a word of its own: each result; all on one word: the sum, and the results in some order."""
     device = program.device
     for n, (what, kind, mods) in enumerate(ATOMICS):
         bits = BITS[kind]

@@ -319,7 +319,7 @@ def thread(env, statements, kept):
 
 
 def results(statements, kept, inputs):
-    """Of each thread; ballots are those of a warp's threads that have not ended."""
+    """The results of each thread; a ballot has the threads of a warp that have not ended."""
     envs = [dict({"r%d" % k: x for k, x in enumerate(row)}, i=i) for i, row in enumerate(inputs)]
     for first in range(0, len(envs), 32):
         waiting = {i: (thread(envs[i], statements, kept), None) for i in range(first, min(first + 32, len(envs)))}

@@ -360,7 +360,7 @@ def conversions():
 
 
 def bytes_cases():
-    """A byte lies in a register of 16 bits: those above are not read, and are written with zeros or signs."""
+    """A byte lies in a register of 16 bits: the bits above it are not read, and are written with zeros or signs."""
     for byte in ("u8", "s8"):
         def above(x, byte=byte):
             return low(number(byte, low(x, 8)), 16)

@@ -16,7 +16,7 @@ from device import Device, Points, text
 
 
 def opcodes_of(path):
-    """Those of a PTX file; '' stands for a file of functions that are not inlined, which no image of a program's has."""
+    """Opcodes of a PTX file; '' stands for a file of functions that are not inlined: no image of a program has one."""
     try:
         module = text.Module(path.read_text(encoding="utf-8"))
     except text.NotUnderstood:

@@ -22,7 +22,7 @@ class Kernel:
         self.title = re.sub(r"^__omp_offloading_[0-9a-f]+_[0-9a-f]+_(.*)_l\d+$", r"\1", name)
 
     def read(self):
-        """(module, kernel), anew each time: whoever changes it changes its own."""
+        """(module, kernel), a new copy each time, which the caller may change."""
         text = self.path.read_text(encoding="utf-8")
         module = Module(ENTRY.sub(lambda m: m.group(0) if m.group(1) == self.name else "", text))
         kernel, = module.kernels

@@ -1,4 +1,4 @@
-"""equivalent.py - changes that no program can notice: those that are seen from the PTX, and a list of others with the reason."""
+"""equivalent.py - changes that no program can notice: by rules about the PTX, and by a list of others with the reason."""
 import re
 
 import barriers
@@ -120,7 +120,7 @@ def narrow_reads(kernel, instruction, new):
 
 
 def waits_for_nothing(kernel, instruction, new):
-    """A wait of cp.async to which no copy comes that has not been waited for."""
+    """A wait of cp.async: all copies before it have been waited for already."""
     if instruction.name != "cp" or new:
         return False
     home = next(block for block in flow.make_blocks(kernel) if instruction in block.body)

@@ -1,4 +1,4 @@
-"""hand.py - mutants by hand: faults that were there once, and one of each kind that a programmer makes.
+"""hand.py - mutants by hand: past faults, and one of each kind that a programmer makes.
 
 A row is found by its kernel, by the source line that an instruction was made of, and by the instruction's own text, so that it
 outlives changes of line numbers and registers; a row that no instruction fits is refused. A region that asked for 2^32 - 1
@@ -45,7 +45,7 @@ def reads_behind(source):
     return change
 
 
-# title, kernel, source line, instruction, which of those (from 0), change
+# title, kernel, source line, instruction, number among the matching ones (from 0), change
 ROWS = [
     ("a barrier removed", "whole_layer_norm_forward", r"SL_LANES\(reduction.*", r"bar\.sync 0", 1, of_kind("a barrier removed")),
     ("a barrier removed behind a guarded store", "whole_norm_backward", r"SL_THREADS\(\)", r"bar\.sync 0", 2, of_kind("a barrier removed")),
@@ -61,7 +61,7 @@ ROWS = [
 
 
 def fitting(kernels, name, source, text):
-    """(copies of the kernel, places of its statements) of the first kernel of that name that has any."""
+    """(copies of the kernel, places of the matching statements) of the first kernel of that name with a match."""
     for copies in kernels:
         if copies[0].title == name:
             module, read = copies[0].read()
@@ -72,7 +72,7 @@ def fitting(kernels, name, source, text):
 
 
 def mutants(kernels, make):
-    """Of all rows; MAKE is a Mutant."""
+    """The mutants of all rows; MAKE is a Mutant."""
     for title, name, source, text, which, change in ROWS:
         copies, places = fitting(kernels, name, source, text)
         if which >= len(places):

@@ -1,4 +1,4 @@
-"""trial.py - a mutant among the tests that run the block in which it lies, until one of them fails: first those that are about
+"""trial.py - a mutant under the tests that run its block, until one of them fails: first the tests that are about
 its kernel, with least work, as the executor counts it. No time decides which are run, so that a busy machine finds the same."""
 import math
 import os
@@ -16,7 +16,7 @@ class Candidate:
     def __init__(self, test, name, points, kernel):
         self.test, self.point, self.seconds = test, name, sum(point.seconds for point in points)
         own, every = (sum(works) for works in zip(*((point.work.get(kernel, 0), sum(point.work.values())) for point in points)))
-        # Tests of other subjects have a small share of the kernel. Among those of about the same share the shorter ones come first.
+        # Tests of other subjects have a small share of the kernel. Of tests with about the same share the shorter ones come first.
         self.order = int(math.log2(every / own)), every
         at = next(i for i, word in enumerate(test.command) if os.path.basename(word) == "covered")
         self.command = test.command[at + 2 :]

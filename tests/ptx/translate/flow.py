@@ -41,7 +41,7 @@ def reads(instruction, registers):
 
 
 def whole_warp(instruction):
-    """Whether it takes all lanes that have not ended, so that all of them are there behind it."""
+    """Whether it waits for all lanes that have not ended, so that all of them are there behind it."""
     if instruction.name in ("bar", "barrier") and "warp" not in instruction.mods:
         return True
     if instruction.name in ("mma", "ldmatrix"):
@@ -100,7 +100,7 @@ def link(kernel, blocks):
 
 
 def components(nodes):
-    """Strongly connected components of NODES, those that others come from first (Tarjan)."""
+    """Strongly connected components of NODES, predecessors first (Tarjan)."""
     inside, index, low, stack, stacked, found = set(nodes), {}, {}, [], set(), []
 
     def enter(node):
@@ -133,7 +133,7 @@ def components(nodes):
 
 
 def order(nodes):
-    """NODES, the first of which is entered first, so that each stands behind those it comes from, but for ways back within
+    """NODES, the first of which is entered first, in an order with each behind its predecessors, but for ways back within
     loops (Bourdoncle's weak topological order)."""
     result = []
     for component in components(nodes):

@@ -8,7 +8,7 @@ MOST = 50  # calls within calls
 
 
 def place(name, operand):
-    """The register of [parameter+offset] of the call or function that NAME tells."""
+    """The register of [parameter+offset] of the call or function NAME."""
     match = re.match(r"\[\s*([\w$.]+)\s*(?:\+\s*(\d+))?\s*\]$", operand)
     return match and (match.group(1), "%%call_%s_%s_%s" % (name, match.group(1), match.group(2) or 0))
 

@@ -40,7 +40,7 @@ class Module:
     def __init__(self, text):
         self.variables = []
         self.kernels = []
-        self.functions = {}  # name -> Kernel, of those that kernels call (inline.py)
+        self.functions = {}  # name -> Kernel, of functions that kernels call (inline.py)
         self.files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.M))
         self.lines = [("?", 0)]
         debug = re.search(r"^\s*\.section\b", text, re.M)
