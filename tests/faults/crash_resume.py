@@ -87,7 +87,7 @@ def descendants(process):
 
 
 def members():
-    """A run's processes, also those whose parents have ended, by their environment."""
+    """Processes of the run by their environment, also after their parents have ended."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -109,7 +109,7 @@ def finish(run, seconds=60):
 
 
 def computes():
-    """Whether a process of the run is a driver: those that have ended have no program."""
+    """Whether a process of the run is a driver: ended processes have no program."""
     for one in members():
         try:
             if os.readlink(f"/proc/{one}/exe").startswith(given.drivers):
@@ -136,7 +136,7 @@ def release(run):
 
 
 def kill(run, engine, after):
-    """Whether it came in time. Nothing of the run is left after it."""
+    """Kills a process after AFTER seconds; whether it came in time. Leaves no process of the run."""
     time.sleep(after)
     if run.poll() is not None:
         if run.returncode:

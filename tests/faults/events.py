@@ -167,7 +167,7 @@ for name, wanted in (("words", told("words.jsonl")), ("both", None)):
         continue
     done = subprocess.run([python, "-c", READ, name], capture_output=True, text=True)
     read = {(tag, step): value for tag, step, value in json.loads(done.stdout or "[]")}
-    if wanted is None:  # each step once: those after the checkpoint are of the second run
+    if wanted is None:  # each step once: steps after the checkpoint are of the second run
         wanted = {key: value for key, value in scalars([path for path in files(name) if path not in new][0])[0].items() if key[1] < 3} | told("rest.jsonl")
     check(same(read, wanted), about, [done.stderr, str(read), str(wanted)])
 

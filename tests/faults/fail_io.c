@@ -3,7 +3,7 @@
  *     LD_PRELOAD=fail_io.so IO_CALL=NAME [IO_NTH=N] [IO_AFTER=1] [IO_ERROR=EIO|ENOSPC|EINTR|short|kill] [IO_COUNT=FILE]
  * PROGRAM ...
  *
- * NAME is open, fallocate, write, fsync, rename, unlink or close. Counted are the program's own calls, not those of its
+ * NAME is open, fallocate, write, fsync, rename, unlink or close. Counts the program's own calls, not those of its
  * libraries (stdio's neither), from the start of main on. IO_COUNT receives their number when the program ends. Without
  * IO_NTH none fails. short: half of the bytes are written, which is no error. kill: SIGKILL ends the program before
  * the call. A close that fails has closed, as on Linux. */

@@ -2,8 +2,8 @@
  *
  *     LD_PRELOAD=fail_nth.so FAIL_NTH=N [FAIL_AFTER=1] [FAIL_LIBRARIES=1] [FAIL_COUNT=FILE] PROGRAM ...
  *
- * Counted are calls of malloc, calloc, realloc, aligned_alloc, posix_memalign, strdup, mmap and pthread_create: those
- * of the program itself, with FAIL_LIBRARIES also those of its libraries, from the start of main on. FAIL_COUNT
+ * Counts calls of malloc, calloc, realloc, aligned_alloc, posix_memalign, strdup, mmap and pthread_create by the
+ * program itself, with FAIL_LIBRARIES also by its libraries, from the start of main on. FAIL_COUNT
  * receives their number when the program ends. Without FAIL_NTH none fails. */
 #include <dlfcn.h>
 #include <pthread.h>

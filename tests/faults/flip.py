@@ -1,8 +1,8 @@
 """flip.py PID VARIABLE CHECKPOINT TENSOR FOLDER - flips a bit of a tensor in the memory of a process that trains.
 
-That is the first one below process PID that has VARIABLE in its environment. It is stopped once FOLDER has a
-checkpoint, and so are those who wait for it, while no file is being written there: a bit that flips in a save comes
-after the check of its step, and every run that goes on from that file has it. The tensor is frozen, so that its bytes are those of the checkpoint. They
+The process is the first one below PID with VARIABLE in its environment. It is stopped once FOLDER has a
+checkpoint, and so are processes that wait for it, while no file is being written there: a flip during a save would come
+after the check of its step, and runs that resume from that file would have it. The tensor is frozen, so its bytes are in the checkpoint. They
 may lie in several places, of which some are not read any more: one after another is changed, until the process has
 ended; a place that is read is found before the run has saved twice more in FOLDER. Prints the name of the last save
 before the last flip. Status 77: other processes' memory cannot be written here."""

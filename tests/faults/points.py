@@ -1,4 +1,4 @@
-"""points - the TAP that the scripts in this folder print, and the folder that each works in."""
+"""points - TAP of the scripts in this folder, and a folder for each to work in."""
 
 import atexit
 import os
@@ -20,7 +20,7 @@ def point(name, bad):
 
 
 def folder(parent=None):
-    """A new one, which goes with the script, whatever ends it."""
+    """A new folder, removed when the script ends, for any reason."""
     path = os.path.realpath(tempfile.mkdtemp(dir=parent))
     atexit.register(shutil.rmtree, path, True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -26,7 +26,7 @@ tiny = ("--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence
         "--batch 8 --data ../text")
 few = "--hidden 16 --layers 4 --microbatches 2 --batch 16 --mesh data=1,model=2"
 train = f"transformer train --mesh data=1,tensor=2 {tiny} --steps 3 --save-every 1 --save saved"
-jobs = {  # of those whose stdout tells times, only the files are compared
+jobs = {  # if stdout has times, only the files are compared
     "train": train,
     "train --save-async": f"{train} --save-async",
     "train --keep best": f"{train} --evaluate-every 1 --keep best",

@@ -60,7 +60,7 @@ static int read_choices(const uint8_t *head, struct sl_error *error) {
     return status;
 }
 
-/* Of a tokenizer, whose texts begin with a token that is put before them. */
+/* With a tokenizer that puts a token before each text. */
 static int read_choices_of_tokens(const uint8_t *head, struct sl_error *error) {
     struct sl_choices choices = {0};
     const struct sl_choice_text text = {.tokenizer = words, .between = "", .sequence = 16};

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """unread_options.py DRIVERS - tries every option of --help in every mode of the drivers: it is refused in one line, or it
-changes something of all that is printed, or it is one of those that are known to change none of it (QUIET). An option that is
-ignored is none of these. If a line names the option that would read it, that option does. Prints TAP."""
+changes the output, or QUIET lists it as an option that changes none. An option that is
+ignored fails. If a line names the option that would read it, that option does. Prints TAP."""
 
 import concurrent.futures
 import json
