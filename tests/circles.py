@@ -40,7 +40,7 @@ def objects(build, root):
 
 
 def read_functions(source_of):
-    """The functions that each source defines, and those that it needs."""
+    """The functions that each source defines, and the functions that it needs."""
     defined, needed = {}, {}
     command = [os.environ.get("NM", "nm"), "-A", "-g", "-P", *source_of]
     for line in subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():

@@ -25,7 +25,7 @@ case \$* in
 *) exec "$cc" "\$@" ;;
 esac
 END
-# Which says that it is clang 20.
+# newer: a compiler that reports to be clang 20.
 cat >newer <<END
 #!/bin/sh
 exec "$cc" -Wno-builtin-macro-redefined -D__clang_major__=20 "\$@"

@@ -28,7 +28,7 @@ print("\n".join(sorted(name for name in header if name != "__metadata__")))
 END
 }
 
-# bits DIR PATTERN: the bytes of its values whose names match, or with a third argument of those whose names do not.
+# bits DIR PATTERN [other]: the bytes of its values with matching names, or with a third argument of all others.
 bits() {
     python3 - "$@" <<'END'
 import fnmatch, glob, hashlib, json, sys

@@ -3,7 +3,7 @@
 drivers=$1
 . "$(dirname "$0")/../rigs/points.sh"
 
-# fuses RUN DRIVER ARGUMENT...: gradients and output are those of a run that is not fused.
+# fuses RUN DRIVER ARGUMENT...: gradients and output are the same as without fusion.
 fuses() {
     run=$1
     driver=$drivers/$2

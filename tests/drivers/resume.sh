@@ -30,7 +30,7 @@ stop() {
     cp "$(name "$1" whole)" saved
 }
 
-# said LINE: the only one on stderr. Patterns are those of grep.
+# said LINE: the only line on stderr, a pattern of grep.
 said() {
     [ "$(wc -l <err)" = 1 ] && grep -q "^transformer: $1\$" err
 }

@@ -71,7 +71,7 @@ object="\\{\"pipeline_output\":$number,\"pipeline_gradient\":$number,\"pipeline_
 object="$object\"tensor_output\":$number,\"tensor_gradient\":$number,\"tensor_batch_gradient\":$number,"
 object="$object\"tasks\":[0-9]+,\"attempts\":[0-9]+,\"workers_started\":[0-9]+,\"workers_died\":[0-9]+,\"utilization\":$number\\}"
 
-# survives ARGUMENT...: the results are those of one device; the differences, without the counts, are in told.
+# survives ARGUMENT...: the results equal those of one device; the differences, without the counts, are in told.
 survives() {
     call --queues --json "$@"
     grep -qxE "$object" out || status=bad

@@ -84,7 +84,7 @@ def without_options(arguments):
 
 
 def changes(build, program, *arguments):
-    """(calls of the last step, those of them that differ from the step before's: both); the run has one coordinate."""
+    """(calls of the last step, pairs of them and of the calls of the step before that differ); the run has one coordinate."""
     with tempfile.TemporaryDirectory() as folder:
         record = os.path.join(folder, "record")
         run(build, record, program, *arguments, "--steps", "1")

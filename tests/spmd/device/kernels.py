@@ -19,7 +19,7 @@ MACHINE_CUDA = 190
 SYMBOLS, FRAME, REGISTERS = 2, 0x11, 0x2F  # a section's type; attributes of .nv.info
 VALUE_OF_SIZE = 4  # an attribute's format
 INSTRUCTION, OPERATION, BARRIER = 16, 0x1FF, 0x11D  # bytes of one; the bits of its operation; a barrier among warps
-LOADS, STORES = (0x180, 0x181), (0x185, 0x186)  # of any memory; of that which all threads share
+LOADS, STORES = (0x180, 0x181), (0x185, 0x186)  # of any memory; of memory that all threads share
 WIDTHS = {4: 4, 5: 8, 6: 16}  # bytes that one moves, by bits 9 to 11 of its second half
 MODES = {1: "generic", 2: "SPMD", 3: "generic as SPMD"}
 
@@ -48,7 +48,7 @@ KNOWN = {
     "reduce.c reduce_in": (50, 80),
 }
 UNLINKED = 255, 128  # the same, if files were not linked with the runtime
-# Files whose functions have names that others have, by a function that only they have.
+# Files whose functions share names with other files, by a function that only they have.
 FILES = {"attention.c": "settle_few", "attention_latent.c": "make_table", "reduce.c": "reduce_few"}
 
 # Over elements: each loads, if there is anything to load, and stores by as many bytes at most, if arrays are aligned.
@@ -122,7 +122,7 @@ def barriers(code):
 
 
 def widest(code, operations):
-    """Bytes that the widest instruction of CODE moves that does one of OPERATIONS; 0: there is none."""
+    """The most bytes that an instruction of CODE with one of OPERATIONS moves; 0: there is none."""
     found = (struct.unpack_from("<QQ", code, at) for at in range(0, len(code), INSTRUCTION))
     return max((WIDTHS.get(second >> 9 & 7, 0) for first, second in found if first & OPERATION in operations), default=0)
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-MOST_WAITS = 4  # of a step, but for those of its collectives
+MOST_WAITS = 4  # of a step, collectives aside
 TEXT_FILE = "text"  # is replaced by a file of text that is long enough for any job
 JOURNAL = "journal"  # and this by a folder
 ADVISERS = ("looping_pipeline", "transformer")  # drivers that have --no-advice

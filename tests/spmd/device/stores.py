@@ -56,7 +56,7 @@ Instruction = collections.namedtuple("Instruction", "predicate operation operand
 
 
 def blocks_of(body):
-    """The basic blocks of a kernel: lists of instructions, and for each block the numbers of those that follow it."""
+    """The basic blocks of a kernel: lists of instructions, and for each block the numbers of its successors."""
     blocks, names = [[]], {}
     for statement in re.split(r"(?<=[;:{}])\s*(?=\n)", re.sub(r"//.*|^\s*\.loc\b.*", "", body, flags=re.M)):
         statement = statement.strip()
@@ -85,7 +85,7 @@ def blocks_of(body):
 
 
 def dependents_of(follow):
-    """For each block those that run or not as its branch goes: which are on a way from there to its post-dominator."""
+    """For each block the blocks that its branch decides to run: blocks on a way from there to its post-dominator."""
     end = len(follow)
     before = collections.defaultdict(list)
     for number, to in enumerate(follow):
