@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """trace.py TRACE COORDINATES [METRICS] - checks a trace of Chrome's format for Perfetto; status 1 and a line if
-something is missing. METRICS has a run's JSON lines: the first step is the one that is not recorded. Without METRICS nothing is known
-of steps and losses."""
+something is missing. METRICS has the run's JSON lines; its first step is not recorded. Without METRICS steps and losses
+are not checked."""
 import json
 import math
 import sys

@@ -1,5 +1,5 @@
 #!/bin/sh
-# losses.sh DRIVERS SOURCE - that the losses which tests/gpu --quick compares a GPU with, and the preset ptx executed device
+# losses.sh DRIVERS SOURCE - the losses that tests/gpu --quick expects of a GPU, and the preset ptx of executed device
 # code, are those of this CPU: each within a tenth of the tolerance of a GPU; prints TAP.
 drivers=$1 source=$2
 export SHARDLOOP_CPU_LEVEL=3 # products of bf16 differ from level to level by more than that

@@ -3,7 +3,7 @@
 
 compare GIVEN WANTED        prints the largest difference of the logits in two safetensors files, relative to their
                             spread, and whether each row's largest one is the same
-tokens OUT                  writes the sequences of which facts.json is (reference.py)
+tokens OUT                  writes the sequences of facts.json (reference.py)
 gradients GIVEN LOSS FACTS  prints the largest difference of the loss, and of a gradient beside its norm, from the facts
 gguf FOLDER OUT             writes the model in FOLDER as a GGUF file of float32 (Llama's rows of q and k turned)
 prompts FACTS               prints the prompts of smollm2.json (real.py), a line each

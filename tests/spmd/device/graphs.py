@@ -1,4 +1,4 @@
-"""graphs.py BUILD [MPIRUN] - steps as graphs ask a GPU for the same as without, on one that computes nothing; prints
+"""graphs.py BUILD [MPIRUN] - steps as graphs make the same calls as steps without, on a GPU that computes nothing; prints
 TAP. MPIRUN: with a process for each coordinate most steps are graphs, too.
 
     graphs.py --changes BUILD PROGRAM ARGUMENT...    the calls of a step that are others than in the step before
@@ -14,7 +14,7 @@ from null_cuda import ALONE, CUT, EIGHT, HERE, JOURNAL, NARROW, TEXT, Points, ru
 WORK = ("launch", "product", "copy", "fill", "mark", "await")
 STEPS = 8
 LEARNED = 12  # steps of a job of several coordinates, of which the last ones are graphs
-TURNS = 22  # steps of a job whose rooms are used in turn, so that not each is as the one before
+TURNS = 22  # steps of a job whose rooms are used in turn, so that a step may differ from the one before
 # Of one coordinate: rates rise and fall, dropout draws in each step.
 RATES = ("--warmup", "3", "--lr-schedule", "cosine", "--dropout", "0.1")
 JOBS = (
@@ -138,7 +138,7 @@ def count_together(points, build, record, alike, driver, *arguments):
     plain, one = run(build, record, program, *arguments, "--steps", str(STEPS))
     graphs, other = run(build, record, program, *arguments, "--steps", str(STEPS), "--graph", "on")
     launched = calls(other)["cuGraphLaunch"]
-    # On the host are calls that a forecast measures, which there is not of a run by graphs.
+    # Calls of the host are measurements for a forecast, which a run by graphs does not make.
     one, other = (collections.Counter((kind, name) for kind, name, *_ in work(lines)
                                       if kind in ("launch", "product", "copy") and name != "host>host")
                   for lines in (one, other))

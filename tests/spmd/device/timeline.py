@@ -26,7 +26,7 @@ class Work:
     def __init__(self, thread, stream, number, clock, kind, words):
         self.thread, self.stream, self.number, self.clock = thread, stream, number, clock
         self.kind, self.words = kind, words
-        self.awaits = []  # works at whose end events are marked that it waits for
+        self.awaits = []  # works whose end it waits for, by events
 
     def comes_before(self, other):
         return other.clock[self.stream] >= self.number
@@ -92,14 +92,14 @@ def trainers(account):
 
 
 def beside(works, name):
-    """(calls of NAME in the step, those of them beside which the coordinate has products)"""
+    """(calls of NAME in the step, how many of them are beside products of the coordinate)"""
     products = [work for work in works if work.kind == "product"]
     calls = [work for work in works if work.kind == "call" and work.words[0] == name]
     return len(calls), sum(any(product.is_beside(call) for product in products) for call in calls)
 
 
 def look(account, names):
-    """Of the step that each coordinate took last: calls by name, with those beside products; how many steps; and calls in
+    """Of the step that each coordinate took last: calls by name, all and beside products; how many steps; and calls in
     a stream that computes."""
     found = {name: [0, 0] for name in names}
     mixed, steps = [], 0
