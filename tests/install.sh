@@ -61,7 +61,7 @@ mkdir user within
 cat >user/CMakeLists.txt <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES C CXX)
-find_package(shardloop 0.2 REQUIRED)
+find_package(shardloop 0.3 REQUIRED)
 add_executable(in_c ../program.c)
 add_executable(in_cxx ../program.cc)
 target_link_libraries(in_c PRIVATE shardloop::shardloop)

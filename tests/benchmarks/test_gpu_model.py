@@ -135,7 +135,7 @@ def kernels():
     result = gpu_model.predict(gpu_model.totals(lines, fast | {"kernel_us": 1e-9}, ()), fast)
     point(close(result["attention_ms"], 1e3 * 4 * 8 * 2 * 5050 / 1e12), "or the products of pairs that are seen")
     heads = ["0x2", "0x1", "0x1", "0x80", "0", "0x80", "0x1", "0x8", *["0"] * 20]
-    for kernel, arrays, products, floats in (("forward", 4, 2, (21,)), ("queries", 6, 3, (22,)), ("keys", 6, 4, (16, 17))):
+    for kernel, arrays, products, floats in (("forward", 4, 2, (21,)), ("queries", 6, 3, (22,)), ("keys", 6, 4, (16, 19))):
         line = launch(f"attention_{kernel}_64", 10, *("1+0" if i in floats else word for i, word in enumerate(heads)))
         result = gpu_model.predict(total(line), GPU)
         point(close(result["attention_ms"], 1e3 * 4 * arrays * 128 * 8 / 1e9), f"attention {kernel} on tensor cores: {arrays} arrays")

@@ -325,7 +325,7 @@ static void place_values(struct sl_parameters *parameters, int number, float **n
     if (range->rounded_count)
         range->rounded = (uint16_t *)(void *)(*next + (range->own_floats ? range->shard_count : range->count));
     sl_budget_add(parameters->held, SL_MEMORY_PARAMETERS, own_value_floats(parameters, number) * sizeof(float));
-    *next += all_value_floats(parameters, number);
+    if (*next) *next += all_value_floats(parameters, number); /* NULL: no range has values here */
 }
 
 /* Takes COUNT floats at *NEXT, which moves behind them; counts them as memory for WHAT. */
