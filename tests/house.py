@@ -271,6 +271,9 @@ class Points:
         for line in [] if passed else why:
             print(f"# {line}")
 
+    def end(self):
+        print(f"1..{self.count}")
+
 
 def check(root):
     tree = Tree(root)
@@ -279,7 +282,7 @@ def check(root):
     for rule, name in RULES:
         found = list(rule(tree))
         points.point(not found, name, found)
-    print(f"1..{points.count}")
+    points.end()
 
 
 GOOD = {
@@ -356,7 +359,7 @@ def self_test():
         found = list(long_files(tree, {"spmd/long.h": "", "spmd/short.h": "", "spmd/longer.h": "", "spmd/lost.h": ""}))
     points.point([line.split(":")[0] for line in found] == ["spmd/longer.h", "spmd/short.h", "spmd/lost.h"],
                  "a long file that is listed may be, until it is short, or too long, or gone", found)
-    print(f"1..{points.count}")
+    points.end()
 
 
 if __name__ == "__main__":

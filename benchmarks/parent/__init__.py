@@ -40,7 +40,10 @@ def find():
     except Absent as reason:
         raise Absent("this folder is no clone of a repository") from reason
     for commit in commits:
-        if subprocess.run(["git", "diff", "--quiet", commit, "--", *CODE], stderr=subprocess.DEVNULL).returncode == 1:
+        status = subprocess.run(["git", "diff", "--quiet", commit, "--", *CODE], stderr=subprocess.DEVNULL).returncode
+        if status > 1:
+            raise Absent(f"git diff {commit[:8]} ends with status {status}")
+        if status:
             return commit
     shallow = git("rev-parse", "--is-shallow-repository").strip() == "true"
     raise Absent(f"the clone is shallow: it ends {len(commits)} commits back, none with other code" if shallow else

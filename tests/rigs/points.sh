@@ -131,3 +131,13 @@ answers_with() {
     done
     [ "$found" ]
 }
+
+# jackdaws: a text of 4000 words, the same each time.
+jackdaws() {
+    awk 'BEGIN {
+        for (i = 0; i < 4000; i++) {
+            x = (x * 75 + 74) % 65537
+            printf "%s ", substr("jackdaws love my big sphinx", 1 + x % 22, 5)
+        }
+    }'
+}
