@@ -51,7 +51,7 @@ bool sl_mpi_take_mailboxes(struct sl_mpi_communicator *communicator) {
     bool apart = false;
     if (number >= GROUPS || group->size > SL_MPI_PIECE / SL_CACHE_LINE) return true;
     for (int i = 0; i < group->size; i++) apart |= !sl_mpi_shares_memory_with(sl_group_member(group, i));
-    if (apart && everywhere) communicator->hosts = sl_mpi_hosts_of(group);
+    if (apart && everywhere && !sl_mpi_find_hosts(group, &communicator->hosts)) return false;
     if (apart && !communicator->hosts) return true;
     if (opened <= number) opened = number + 1;
     communicator->mailboxes = sl_mpi_map(file, (size_t)number * bytes_of_group(), bytes_of_group());

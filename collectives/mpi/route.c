@@ -19,18 +19,20 @@ static bool are_neighbours(const struct sl_group *group, const struct sl_mpi_hos
     return true;
 }
 
-struct sl_mpi_hosts *sl_mpi_hosts_of(const struct sl_group *group) {
+bool sl_mpi_find_hosts(const struct sl_group *group, struct sl_mpi_hosts **found) {
     struct sl_mpi_hosts *hosts = calloc(1, sizeof *hosts + ((size_t)group->size + 1) * sizeof *hosts->first);
-    if (!hosts) return NULL;
+    *found = hosts;
+    if (!hosts) return false;
     for (int i = 0; i < group->size; i++) {
         if (i == 0 || host_at(group, i) != host_at(group, i - 1)) hosts->first[hosts->count++] = i;
         if (i == group->rank) hosts->mine = hosts->count - 1;
     }
     hosts->first[hosts->count] = group->size;
     hosts->lanes = sl_layout_lanes(&(struct sl_layout){group->size, hosts->count, hosts->first});
-    if (are_neighbours(group, hosts)) return hosts;
+    if (are_neighbours(group, hosts)) return true;
     free(hosts);
-    return NULL;
+    *found = NULL;
+    return true;
 }
 
 /* ---- routes ---- */
