@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "benchmarks/measure.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/safetensors.h"
 #include "spmd/base/hash.h"
 #include "spmd/base/memory.h"
 

@@ -11,7 +11,7 @@
 #include "drivers/common/output.h"
 #include "drivers/cards/cards.h"
 #include "drivers/journal/journals.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/safetensors.h"
 
 enum { POSITION = 160 }; /* characters of a tensor's shape, or of an element's position */
 

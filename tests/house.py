@@ -21,11 +21,13 @@ ORDER = """
     collectives/local collectives/mpi
     collectives/replay
     collectives/nccl
-    layers/kernels/operands layers/kernels/onednn layers/storage/quantized
+    layers/kernels/operands layers/kernels/onednn layers/formats/quantized
     layers/kernels/rows
     layers/kernels/attention layers/kernels/blocks
-    layers/kernels layers/storage
-    layers/tokenizers
+    layers/kernels layers/formats/files
+    layers/formats/stores
+    layers/formats/models layers/formats/tokens
+    layers/formats/tokenizers
     layers/modules/parameters
     layers/modules
     layers/modules/feedforward
@@ -83,8 +85,8 @@ LONG_FILES = {
     "tests/layers/modules/test_experts.c": ONE_SUBJECT,
     "tests/layers/modules/test_modules.c": ONE_SUBJECT,
     "tests/layers/modules/test_token_modules.c": ONE_SUBJECT,
-    "tests/layers/storage/test_safetensors.c": ONE_SUBJECT,
-    "tests/layers/storage/test_tokens.c": ONE_SUBJECT,
+    "tests/layers/formats/test_safetensors.c": ONE_SUBJECT,
+    "tests/layers/formats/test_tokens.c": ONE_SUBJECT,
     "tests/layers/training/test_checkpoint.c": ONE_SUBJECT,
     "tests/spmd/schedule/test_schedule_simulate.c": ONE_SUBJECT,
     "tests/spmd/test_placement.c": ONE_SUBJECT,
@@ -308,8 +310,8 @@ BAD = [
     (upward_includes, {"spmd/base/error.h": '#include "spmd/mesh.h"\n'}, "spmd/base/error.h: includes spmd/mesh.h"),
     (upward_includes, {"spmd/base/error.h": '  #  include <layers/kernels/k.h>\n', "layers/kernels/k.h": ""},
      "spmd/base/error.h: includes layers/kernels/k.h"),
-    (upward_includes, {"layers/kernels/v2.c": '#include "layers/storage/store.h"\n', "layers/storage/store.h": ""},
-     "layers/kernels/v2.c: includes layers/storage/store.h"),
+    (upward_includes, {"layers/kernels/v2.c": '#include "layers/formats/stores/store.h"\n', "layers/formats/stores/store.h": ""},
+     "layers/kernels/v2.c: includes layers/formats/stores/store.h"),
     (upward_includes, {"layers/kernels/v2.c": '#include "collectives/mpi/wire.h"\n', "collectives/mpi/wire.h": ""},
      "layers/kernels/v2.c: includes collectives/mpi/wire.h, which is for collectives alone"),
     (upward_includes, {"drivers/a/a.c": '#include "drivers/b/b.h"\n', "drivers/b/b.h": ""},

@@ -6,7 +6,7 @@
 
 #include "drivers/common/checkpoints.h"
 #include "drivers/common/metrics.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/safetensors.h"
 
 static const char *note(const struct sl_store *file, const char *key) {
     const char *text = sl_store_note(file, key);

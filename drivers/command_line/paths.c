@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "layers/storage/file_tree.h"
+#include "layers/formats/files/file_tree.h"
 #include "spmd/base/file.h"
 
 struct use {

@@ -8,8 +8,8 @@
 #ifndef SL_DRIVERS_COMMON_ADOPT_H
 #define SL_DRIVERS_COMMON_ADOPT_H
 
-#include "layers/storage/draft.h"
-#include "layers/storage/store.h"
+#include "layers/formats/files/draft.h"
+#include "layers/formats/stores/store.h"
 
 struct sl_options;
 

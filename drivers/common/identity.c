@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "drivers/common/option_values.h"
-#include "layers/storage/token_format.h"
+#include "layers/formats/tokens/token_format.h"
 #include "spmd/base/file.h"
 #include "spmd/base/hash.h"
 

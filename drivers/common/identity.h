@@ -7,7 +7,7 @@
 #define SL_DRIVERS_COMMON_IDENTITY_H
 
 #include "drivers/common/options.h"
-#include "layers/storage/tokens.h"
+#include "layers/formats/tokens/tokens.h"
 
 /* Adds every option of SECTION: its name on the command line, and its value, which may be the default. SL_FAILED
  * without memory. */

@@ -10,7 +10,7 @@
 
 #include "drivers/common/identity.h"
 #include "drivers/common/options.h"
-#include "layers/storage/draft.h"
+#include "layers/formats/files/draft.h"
 #include "spmd/base/file.h"
 
 static int width_of_stdout(void) {

@@ -3,7 +3,7 @@
 #define SL_DRIVERS_GPIPE_GPIPE_H
 
 #include "layers/modules/modules.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/safetensors.h"
 #include "layers/models/forecast.h"
 #include "layers/training/trace_file.h"
 #include "spmd/schedule/schedule.h"

@@ -9,7 +9,7 @@
 #ifndef SL_DRIVERS_SPEED_PEAK_H
 #define SL_DRIVERS_SPEED_PEAK_H
 
-#include "layers/storage/draft.h"
+#include "layers/formats/files/draft.h"
 
 /* Conditions of a peak. */
 struct sl_peak_key {

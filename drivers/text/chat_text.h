@@ -2,7 +2,7 @@
 #ifndef SL_DRIVERS_TEXT_CHAT_TEXT_H
 #define SL_DRIVERS_TEXT_CHAT_TEXT_H
 
-#include "layers/tokenizers/tokenizer.h"
+#include "layers/formats/tokenizers/tokenizer.h"
 
 /* Formats of messages:
  *     ChatML     <|im_start|>ROLE newline CONTENT<|im_end|> newline

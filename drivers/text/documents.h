@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "layers/storage/tokens.h"
+#include "layers/formats/tokens/tokens.h"
 
 struct sl_document {
     const char *bytes; /* as in the file */

@@ -3,8 +3,8 @@
 #define SL_DRIVERS_TEXT_ENCODING_H
 
 #include "drivers/text/documents.h"
-#include "layers/storage/tokens.h"
-#include "layers/tokenizers/tokenizer.h"
+#include "layers/formats/tokens/tokens.h"
+#include "layers/formats/tokenizers/tokenizer.h"
 
 /* Adds the tokens of DOCUMENT to LIST. KEY: key of the text in a JSON object; SPECIAL: spellings of special tokens
  * are encoded as these tokens. */

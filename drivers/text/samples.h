@@ -2,7 +2,7 @@
 #ifndef SL_DRIVERS_TEXT_SAMPLES_H
 #define SL_DRIVERS_TEXT_SAMPLES_H
 
-#include "layers/tokenizers/tokenizer.h"
+#include "layers/formats/tokenizers/tokenizer.h"
 
 /* Zero-initialize; free with sl_samples_free. */
 struct sl_samples {

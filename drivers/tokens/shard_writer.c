@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "layers/storage/file_tree.h"
-#include "layers/storage/token_format.h"
+#include "layers/formats/files/file_tree.h"
+#include "layers/formats/tokens/token_format.h"
 
 enum { BUFFER = 1 << 20 };
 

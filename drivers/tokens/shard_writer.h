@@ -1,9 +1,9 @@
 /* shard_writer.h - writes tokens as shards in the format of llm.c: of 16 bits if the vocabulary fits, otherwise of
- * 32. layers/storage/token_formats.c reads them. */
+ * 32. layers/formats/tokens/token_formats.c reads them. */
 #ifndef SL_DRIVERS_TOKENS_SHARD_WRITER_H
 #define SL_DRIVERS_TOKENS_SHARD_WRITER_H
 
-#include "layers/storage/draft.h"
+#include "layers/formats/files/draft.h"
 
 /* Zero-initialize. */
 struct tokens_shard_writer {

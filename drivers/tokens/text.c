@@ -4,7 +4,7 @@
 #include "drivers/common/metrics.h"
 #include "drivers/text/encoding.h"
 #include "drivers/tokens/tokens.h"
-#include "layers/storage/tokens.h"
+#include "layers/formats/tokens/tokens.h"
 
 enum { WINDOW = 4096 };
 

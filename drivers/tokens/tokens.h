@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "drivers/common/options.h"
-#include "layers/tokenizers/tokenizer.h"
+#include "layers/formats/tokenizers/tokenizer.h"
 
 enum { TOKENS_THREADS = 64 }; /* limit */
 

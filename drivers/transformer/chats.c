@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "drivers/transformer/transformer.h"
-#include "layers/storage/tokens.h"
+#include "layers/formats/tokens/tokens.h"
 
 /* ---- options ---- */
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "drivers/transformer/transformer.h"
-#include "layers/storage/token_format.h"
+#include "layers/formats/tokens/token_format.h"
 
 enum { MOST_BATCH = 1 << 20 };
 #define FIELD(name) offsetof(struct transformer_config, name)

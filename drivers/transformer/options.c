@@ -6,7 +6,7 @@
 #include "drivers/common/identity.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/transformer/transformer.h"
-#include "layers/storage/token_format.h"
+#include "layers/formats/tokens/token_format.h"
 #include "spmd/device/device.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "drivers/transformer/transformer.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/safetensors.h"
 
 /* ---- options ---- */
 

@@ -13,7 +13,7 @@
 #include "layers/models/peft/peft.h"
 #include "layers/models/publish.h"
 #include "layers/models/transformer.h"
-#include "layers/storage/prompts.h"
+#include "layers/formats/tokens/prompts.h"
 
 enum transformer_command { TRANSFORMER_TRAIN, TRANSFORMER_EVALUATE, TRANSFORMER_GENERATE, TRANSFORMER_EXPORT };
 static inline bool transformer_reads_data(enum transformer_command command) { return command < TRANSFORMER_GENERATE; }

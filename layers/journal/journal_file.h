@@ -30,8 +30,8 @@
 
 #include <stdio.h>
 
-#include "layers/storage/store.h"
-#include "layers/storage/draft.h"
+#include "layers/formats/stores/store.h"
+#include "layers/formats/files/draft.h"
 
 SL_BEGIN_C
 

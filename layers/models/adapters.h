@@ -5,7 +5,7 @@
 #ifndef SL_LAYERS_MODELS_ADAPTERS_H
 #define SL_LAYERS_MODELS_ADAPTERS_H
 
-#include "layers/storage/store.h"
+#include "layers/formats/stores/store.h"
 
 SL_BEGIN_C
 

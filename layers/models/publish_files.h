@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "layers/models/publish.h"
-#include "layers/tokenizers/tokenizer.h"
+#include "layers/formats/tokenizers/tokenizer.h"
 
 SL_BEGIN_C
 

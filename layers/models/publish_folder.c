@@ -7,9 +7,9 @@
 
 #include "layers/models/publish_files.h"
 #include "layers/models/published_internal.h"
-#include "layers/storage/draft.h"
-#include "layers/storage/json_file_internal.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/files/draft.h"
+#include "layers/formats/files/json_file_internal.h"
+#include "layers/formats/stores/safetensors.h"
 
 static const enum sl_dtype dtypes[] = {[SL_WEIGHT_F32] = SL_F32, [SL_WEIGHT_F16] = SL_F16, [SL_WEIGHT_BF16] = SL_BF16};
 static const char *const torch_names[] = {

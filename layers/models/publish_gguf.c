@@ -7,7 +7,7 @@
 
 #include "layers/models/publish_files.h"
 #include "layers/models/published_internal.h"
-#include "layers/storage/draft.h"
+#include "layers/formats/files/draft.h"
 
 enum { ALIGNMENT = 32 };
 

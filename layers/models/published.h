@@ -7,7 +7,7 @@
 #define SL_LAYERS_MODELS_PUBLISHED_H
 
 #include "layers/models/transformer.h"
-#include "layers/storage/weights.h"
+#include "layers/formats/models/weights.h"
 
 SL_BEGIN_C
 

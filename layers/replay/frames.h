@@ -19,7 +19,7 @@
 #include <stdio.h>
 
 #include "collectives/replay/messages.h"
-#include "layers/storage/draft.h"
+#include "layers/formats/files/draft.h"
 #include "spmd/base/hash.h"
 
 SL_BEGIN_C

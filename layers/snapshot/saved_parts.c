@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "layers/snapshot/saved_parts_internal.h"
-#include "layers/storage/parts.h"
+#include "layers/formats/stores/store_parts.h"
 #include "layers/training/exchange.h"
 #include "layers/training/replicas.h"
 

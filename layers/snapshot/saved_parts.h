@@ -2,9 +2,9 @@
  * replicas, no state is sent to other processes.
  *
  * Part K of M, step-00000100.part-K-of-M.safetensors with K from 1, is written by coordinate K - 1. The checkpoint is
- * valid once coordinate 0 has written its index, step-00000100.index.json (layers/storage/parts.h), after all parts.
- * All processes must see the same directory. Readers of checkpoints (layers/training/checkpoint.h) take the index like
- * any other checkpoint. */
+ * valid once coordinate 0 has written its index, step-00000100.index.json (layers/formats/stores/store_parts.h), after
+ * all parts. All processes must see the same directory. Readers of checkpoints (layers/training/checkpoint.h) take the
+ * index like any other checkpoint. */
 #ifndef SL_LAYERS_SNAPSHOT_SAVED_PARTS_H
 #define SL_LAYERS_SNAPSHOT_SAVED_PARTS_H
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/storage/parts.h"
+#include "layers/formats/stores/store_parts.h"
 #include "layers/training/exchange.h"
 #include "layers/training/replicas.h"
 

@@ -1,11 +1,11 @@
 /* checkpoint.h - a training run in a file: values and optimizer state under their global names, and the run's progress.
  *
  * The layout does not depend on the mesh: a run saved on one mesh can be loaded on another, bit for bit. Files are
- * safetensors (layers/storage/safetensors.h), which other programs can read. docs/checkpoints_format.md describes them.
- * Their metadata are:
+ * safetensors (layers/formats/stores/safetensors.h), which other programs can read. docs/checkpoints_format.md
+ * describes them. Their metadata are:
  *
  *     shardloop.checkpoint  version of this layout: 2; files of version 1 have no checksums, and can be loaded
- *     shardloop.xxh3        checksums of all other contents (layers/storage/checksums.h)
+ *     shardloop.xxh3        checksums of all other contents (layers/formats/stores/checksums.h)
  *     step, samples, seed   the fields of struct sl_checkpoint
  *     optimizer             its name, as in layers/training/optimizer.h; adamw if the entry is missing
  *     base                  if only adapters' values are saved: the source of the other values; base.*
@@ -15,14 +15,14 @@
  *
  * A directory holds a run's latest checkpoints as step-00000100.safetensors; the entry step must match the name. If
  * processes have written their own parts (layers/snapshot/saved_parts.h), it holds step-00000100.index.json, an index
- * as in layers/storage/parts.h with the same notes. All readers of checkpoints take either. An older one is removed
- * only after the new one is complete and on the disk. A crash may leave partial files whose names end in .tmp, and
- * parts without an index. If a checkpoint's name is a symbolic link, saving replaces the link and does not follow
- * it. */
+ * as in layers/formats/stores/store_parts.h with the same notes. All readers of checkpoints take either. An older one
+ * is removed only after the new one is complete and on the disk. A crash may leave partial files whose names end in
+ * .tmp, and parts without an index. If a checkpoint's name is a symbolic link, saving replaces the link and does not
+ * follow it. */
 #ifndef SL_LAYERS_TRAINING_CHECKPOINT_H
 #define SL_LAYERS_TRAINING_CHECKPOINT_H
 
-#include "layers/storage/draft.h"
+#include "layers/formats/files/draft.h"
 #include "layers/training/exchange.h"
 #include "layers/training/trainer.h"
 

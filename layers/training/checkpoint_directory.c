@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "layers/storage/parts.h"
+#include "layers/formats/stores/store_parts.h"
 #include "layers/training/checkpoint.h"
 #include "spmd/base/memory.h"
 

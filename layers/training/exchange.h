@@ -6,7 +6,7 @@
 #define SL_LAYERS_TRAINING_EXCHANGE_H
 
 #include "layers/modules/parameters/parameters.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/safetensors.h"
 #include "layers/training/trace.h"
 
 SL_BEGIN_C
@@ -43,8 +43,8 @@ int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct 
                enum sl_state state, struct sl_store *store);
 
 /* Declares the tensors, of one dim, of OWN, this coordinate's own store, and in WHOLE on coordinate 0 the whole
- * tensors, with a piece for each coordinate (layers/storage/store.h). If several coordinates hold a shard, each writes
- * its share if they share out the range; otherwise the first one writes all of it. Collective over WORLD. */
+ * tensors, with a piece for each coordinate (layers/formats/stores/store.h). If several coordinates hold a shard, each
+ * writes its share if they share out the range; otherwise the first one writes all of it. Collective over WORLD. */
 int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                    enum sl_state state, struct sl_store *own, struct sl_store *whole);
 /* Copies this coordinate's values or state to the declared tensors of OWN, which have memory. */

@@ -9,7 +9,7 @@
 #include "layers/journal/journal.h"
 #include "layers/training/optimizer.h"
 #include "layers/training/pipeline.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/safetensors.h"
 #include "layers/training/update.h"
 #include "spmd/device/device.h"
 

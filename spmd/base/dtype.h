@@ -9,7 +9,7 @@
 
 SL_BEGIN_C
 
-/* SL_QUANTIZED: elements lie in quantized blocks (layers/storage/quantized/blocks.h), and have no addresses. It is a
+/* SL_QUANTIZED: elements lie in quantized blocks (layers/formats/quantized/blocks.h), and have no addresses. It is a
  * type of arrays only; files and communication have the types before it. */
 enum sl_dtype { SL_F32, SL_BF16, SL_I32, SL_F16, SL_QUANTIZED };
 

@@ -11,12 +11,12 @@
 #include "drivers/text/documents.h"
 #include "layers/models/peft/peft.h"
 #include "layers/models/published_internal.h"
-#include "layers/storage/quantized/quantized.h"
-#include "layers/storage/safetensors.h"
-#include "layers/storage/token_format.h"
-#include "layers/storage/tokens.h"
-#include "layers/storage/weights.h"
-#include "layers/tokenizers/tokenizer.h"
+#include "layers/formats/quantized/quantized.h"
+#include "layers/formats/stores/safetensors.h"
+#include "layers/formats/tokens/token_format.h"
+#include "layers/formats/tokens/tokens.h"
+#include "layers/formats/models/weights.h"
+#include "layers/formats/tokenizers/tokenizer.h"
 
 static char folder[FOLDER], path[FOLDER + 40];
 

@@ -2,8 +2,8 @@
 #include "tests/rigs/complexity.h"
 #include "tests/rigs/folder.h"
 
-#include "layers/storage/parts.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/store_parts.h"
+#include "layers/formats/stores/safetensors.h"
 
 static char folder[FOLDER], index_path[FOLDER + 20], part_path[2][FOLDER + 20];
 

@@ -14,9 +14,9 @@
 #include "drivers/schedule/measured.h"
 #include "drivers/speed/peak.h"
 #include "drivers/schedule/costs.h"
-#include "layers/storage/prompts.h"
-#include "layers/storage/safetensors.h"
-#include "layers/storage/tokens.h"
+#include "layers/formats/tokens/prompts.h"
+#include "layers/formats/stores/safetensors.h"
+#include "layers/formats/tokens/tokens.h"
 #include "layers/training/checkpoint.h"
 #include "spmd/schedule/csv.h"
 

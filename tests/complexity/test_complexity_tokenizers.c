@@ -2,7 +2,7 @@
  * words. */
 #include "tests/rigs/complexity.h"
 
-#include "layers/tokenizers/tokenizer.h"
+#include "layers/formats/tokenizers/tokenizer.h"
 
 static struct sl_tokenizer *tokenizer;
 static struct sl_encoder *encoder;

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "layers/storage/parts.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/store_parts.h"
+#include "layers/formats/stores/safetensors.h"
 
 static char part_path[300], index_path[300];
 static struct sl_part part;

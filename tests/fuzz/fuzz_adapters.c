@@ -1,6 +1,6 @@
 /* fuzz_adapters.c - a file of any bytes with values and adapters: it is refused with one line, or each value is read
  * with its adapter, whole and in parts alike. */
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/safetensors.h"
 #include "layers/models/adapters.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -7,7 +7,7 @@
  * code behind the checksum test is reached;
  * or positions and bits to flip in the index, which must then pass only if it is unchanged;
  * or the same in a part, which must then pass only with the written values. */
-#include "layers/storage/parts.h"
+#include "layers/formats/stores/store_parts.h"
 #include "layers/training/checkpoint.h"
 #include "spmd/base/hash.h"
 #include "tests/fuzz/fuzz.h"

@@ -2,7 +2,7 @@
  * without carriage returns before newlines.
  *
  * The first byte chooses the vocabulary; the file begins after it. */
-#include "layers/storage/prompts.h"
+#include "layers/formats/tokens/prompts.h"
 #include "tests/fuzz/fuzz.h"
 
 static void compare(const struct sl_prompts *prompts, const uint8_t *data, size_t size, int vocabulary) {

@@ -3,7 +3,7 @@
  *
  * The first byte chooses between them. The model has no tensors. */
 #include "layers/models/publish_files.h"
-#include "layers/storage/gguf.h"
+#include "layers/formats/models/gguf.h"
 #include "tests/fuzz/fuzz.h"
 
 static const struct sl_transformer transformer = {.vocabulary = 7,

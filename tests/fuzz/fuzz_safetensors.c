@@ -1,6 +1,6 @@
 /* fuzz_safetensors.c - any bytes as a safetensors file: reading and mapping agree, and accepted files can be verified,
  * written with checksums or without, and read again. */
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 static void expect_same(const struct sl_store *a, const struct sl_store *b) {

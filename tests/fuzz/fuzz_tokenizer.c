@@ -3,7 +3,7 @@
  *
  * The first byte chooses the pattern of ranks; the second is the number of last bytes that are the text; the bytes
  * between are the file. */
-#include "layers/tokenizers/tokenizer.h"
+#include "layers/formats/tokenizers/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 /* Encodes a text, which never fails. Decoding gives the same text if every byte has its token. */

@@ -2,8 +2,8 @@
  *
  * The first byte chooses the length of a sample, the second one the share for evaluation, the third one how many files
  * of a directory the rest is, 0: it is a file alone; and whether it is tokens of 16 or 32 bits without a header. */
-#include "layers/storage/token_format.h"
-#include "layers/storage/tokens.h"
+#include "layers/formats/tokens/token_format.h"
+#include "layers/formats/tokens/tokens.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { FILES = 3, SEQUENCE = 32, ROWS = 3 };

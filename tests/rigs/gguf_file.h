@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "layers/storage/gguf.h"
+#include "layers/formats/models/gguf.h"
 
 static struct {
     unsigned char bytes[1 << 16];

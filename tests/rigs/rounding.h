@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "layers/storage/store.h"
+#include "layers/formats/stores/store.h"
 
 /* Returns the relative error after ROUNDINGS roundings in a row. One rounding to bf16 (8 digits) has an error of up to
  * 2^-8; errors are independent, so their squares add up. */

@@ -7,7 +7,7 @@
 #ifndef SL_LAYERS_KERNELS_BLOCKS_BLOCK_ROWS_H
 #define SL_LAYERS_KERNELS_BLOCKS_BLOCK_ROWS_H
 
-#include "layers/storage/quantized/blocks.h"
+#include "layers/formats/quantized/blocks.h"
 #include "spmd/base/crew.h"
 
 SL_BEGIN_C

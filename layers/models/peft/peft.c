@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "layers/models/published_internal.h"
-#include "layers/storage/draft.h"
-#include "layers/storage/json_file_internal.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/files/draft.h"
+#include "layers/formats/files/json_file_internal.h"
+#include "layers/formats/stores/safetensors.h"
 
 static const char prefix[] = "base_model.model.", end_of_kernel[] = ".kernel", end_of_weight[] = ".weight";
 static const char tensors_file[] = "adapter_model.safetensors", config_file[] = "adapter_config.json";

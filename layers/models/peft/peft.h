@@ -8,7 +8,7 @@
 #define SL_LAYERS_MODELS_PEFT_PEFT_H
 
 #include "layers/models/published.h"
-#include "layers/storage/store.h"
+#include "layers/formats/stores/store.h"
 
 SL_BEGIN_C
 

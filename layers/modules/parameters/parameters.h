@@ -25,7 +25,7 @@
 #include "collectives/collectives.h"
 #include "layers/kernels/kernels.h"
 #include "layers/modules/parameters/rules.h"
-#include "layers/storage/quantized/blocks.h"
+#include "layers/formats/quantized/blocks.h"
 #include "spmd/device/window.h"
 #include "spmd/spec.h"
 

@@ -5,7 +5,7 @@
 #include "tests/rigs/one_file.h"
 
 #include "drivers/common/options.h"
-#include "layers/storage/safetensors.h"
+#include "layers/formats/stores/safetensors.h"
 
 struct config {
     int size, steps;

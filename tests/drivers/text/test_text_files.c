@@ -8,8 +8,8 @@
 #include "drivers/text/chats.h"
 #include "drivers/text/choices.h"
 #include "drivers/text/documents.h"
-#include "layers/storage/prompts.h"
-#include "layers/tokenizers/tokenizer.h"
+#include "layers/formats/tokens/prompts.h"
+#include "layers/formats/tokenizers/tokenizer.h"
 
 /* ---- questions ---- */
 

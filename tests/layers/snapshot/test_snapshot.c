@@ -11,7 +11,7 @@
 
 #include "layers/snapshot/saved_parts.h"
 #include "layers/snapshot/snapshot.h"
-#include "layers/storage/parts.h"
+#include "layers/formats/stores/store_parts.h"
 
 enum { STEPS = 4, KEPT = 100 };
 

@@ -6,7 +6,7 @@
 #include "tests/rigs/changes.h"
 #include "tests/rigs/folder.h"
 
-#include "layers/storage/parts.h"
+#include "layers/formats/stores/store_parts.h"
 #include "layers/training/checkpoint.h"
 
 enum { PARTS = 2 };
