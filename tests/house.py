@@ -32,10 +32,10 @@ ORDER = """
     layers/modules
     layers/modules/feedforward
     layers/modules/sequence
-    layers/journal
+    layers/records/journal
     layers/training/exact
     layers/training
-    layers/snapshot layers/replay
+    layers/records/snapshot layers/records/replay
     layers/models
     layers/models/peft
     shardloop

@@ -17,7 +17,7 @@
 #include "drivers/command_line/called.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/output.h"
-#include "layers/snapshot/saved_parts.h"
+#include "layers/records/snapshot/saved_parts.h"
 
 enum { MOST_KEPT = 1000000, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 };
 static const char *const data_keys[] = {"data", "eval-data", NULL}; /* names of options and of notes */

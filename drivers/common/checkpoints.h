@@ -3,7 +3,7 @@
 #define SL_DRIVERS_COMMON_CHECKPOINTS_H
 
 #include "drivers/common/options.h"
-#include "layers/snapshot/snapshot.h"
+#include "layers/records/snapshot/snapshot.h"
 
 enum { SL_MOST_SETTINGS = 24 };
 

@@ -9,7 +9,7 @@
 
 #include <jansson.h>
 
-#include "layers/journal/journal_file.h"
+#include "layers/records/journal/journal_file.h"
 #include "spmd/mesh.h"
 
 enum { SL_JOURNAL_TEXT = 200 };

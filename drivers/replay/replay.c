@@ -5,8 +5,8 @@
 
 #include "drivers/command_line/become.h"
 #include "drivers/common/options.h"
-#include "layers/journal/journal_file.h"
-#include "layers/replay/ring.h"
+#include "layers/records/journal/journal_file.h"
+#include "layers/records/replay/ring.h"
 
 enum { MOST_STEPS = 1000000000 };
 

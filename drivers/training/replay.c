@@ -9,7 +9,7 @@
 #include "collectives/replay/player.h"
 #include "drivers/common/metrics.h"
 #include "drivers/training/memory_check.h"
-#include "layers/replay/ring.h"
+#include "layers/records/replay/ring.h"
 
 struct replay {
     struct sl_training *training;

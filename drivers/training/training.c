@@ -12,7 +12,7 @@
 #include "drivers/training/memory_check.h"
 #include "drivers/training/replay.h"
 #include "drivers/training/shardings_report.h"
-#include "layers/replay/ring.h"
+#include "layers/records/replay/ring.h"
 #include "layers/training/exchange.h"
 #include "layers/training/replicas.h"
 

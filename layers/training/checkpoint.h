@@ -14,9 +14,9 @@
  *     others                notes of the training program
  *
  * A directory holds a run's latest checkpoints as step-00000100.safetensors; the entry step must match the name. If
- * processes have written their own parts (layers/snapshot/saved_parts.h), it holds step-00000100.index.json, an index
- * as in layers/formats/stores/store_parts.h with the same notes. All readers of checkpoints take either. An older one
- * is removed only after the new one is complete and on the disk. A crash may leave partial files whose names end in
+ * processes have written their own parts (layers/records/snapshot/saved_parts.h), it holds step-00000100.index.json, an
+ * index as in layers/formats/stores/store_parts.h with the same notes. All readers of checkpoints take either. An older
+ * one is removed only after the new one is complete and on the disk. A crash may leave partial files whose names end in
  * .tmp, and parts without an index. If a checkpoint's name is a symbolic link, saving replaces the link and does not
  * follow it. */
 #ifndef SL_LAYERS_TRAINING_CHECKPOINT_H

@@ -22,7 +22,7 @@
 
 #include "layers/modules/parameters/parameters.h"
 #include "layers/modules/parameters/rules.h"
-#include "layers/journal/prints.h"
+#include "layers/records/journal/prints.h"
 
 SL_BEGIN_C
 

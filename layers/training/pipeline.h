@@ -25,7 +25,7 @@
 #define SL_LAYERS_TRAINING_PIPELINE_H
 
 #include "collectives/channel.h"
-#include "layers/journal/journal.h"
+#include "layers/records/journal/journal.h"
 #include "layers/training/model.h"
 #include "layers/training/trace.h"
 #include "spmd/base/crew.h"
@@ -140,9 +140,9 @@ struct sl_pipeline_step {
     sl_reduce_function *reduce; /* may be NULL */
     int (*between)(void *arg);  /* called between actions, to reduce complete loops; may be NULL */
     void *callback_arg;
-    struct sl_profile *profile;       /* may be NULL */
-    struct sl_trace *trace;           /* may be NULL */
-    struct sl_journal *journal;       /* records rows sent between stages (layers/journal/journal.h); may be NULL */
+    struct sl_profile *profile; /* may be NULL */
+    struct sl_trace *trace;     /* may be NULL */
+    struct sl_journal *journal; /* records rows sent between stages (layers/records/journal/journal.h); may be NULL */
     struct sl_not_finite *not_finite; /* checks the results of all modules (layers/modules/not_finite.h); may be NULL */
     bool unread;                      /* metrics stay on the device until sl_pipeline_read or the next call */
     struct sl_metrics metrics;        /* out: sums over this coordinate's rows; zero unless it has the last stage */

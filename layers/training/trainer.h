@@ -6,7 +6,7 @@
 #ifndef SL_LAYERS_TRAINING_TRAINER_H
 #define SL_LAYERS_TRAINING_TRAINER_H
 
-#include "layers/journal/journal.h"
+#include "layers/records/journal/journal.h"
 #include "layers/training/optimizer.h"
 #include "layers/training/pipeline.h"
 #include "layers/formats/stores/safetensors.h"
@@ -123,7 +123,7 @@ void sl_trainer_set_trace(struct sl_trainer *trainer, struct sl_trace *trace);
 /* Adds the memory of a journal of TRAINER to BUDGET, as sl_journal_plan_bytes does. */
 void sl_trainer_plan_journal(struct sl_trainer *trainer, struct sl_budget *budget);
 /* Opens a journal of TRAINER and records steps in it from the next one on. TRAINER trains MODEL, is open, and has
- * resumed. As sl_journal_open (layers/journal/journal.h). The caller closes the journal after the trainer. */
+ * resumed. As sl_journal_open (layers/records/journal/journal.h). The caller closes the journal after the trainer. */
 int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *model,
                             const struct sl_journal_options *options, struct sl_journal **journal);
 /* Records steps in JOURNAL from the next one on; NULL: stops. */

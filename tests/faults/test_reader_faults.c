@@ -20,7 +20,7 @@
 #include "drivers/text/chats.h"
 #include "drivers/text/choices.h"
 #include "drivers/text/documents.h"
-#include "layers/journal/journal_file.h"
+#include "layers/records/journal/journal_file.h"
 #include "layers/models/published.h"
 #include "layers/formats/tokens/prompts.h"
 #include "layers/formats/stores/safetensors.h"

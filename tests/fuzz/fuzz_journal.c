@@ -1,6 +1,6 @@
 /* fuzz_journal.c - a coordinate's journal file. The first byte chooses whether records get correct checksums, so
  * their contents are read too. */
-#include "layers/journal/journal_file.h"
+#include "layers/records/journal/journal_file.h"
 #include "tests/fuzz/fuzz.h"
 
 static void seal(uint8_t *bytes, size_t size) {

@@ -1,6 +1,6 @@
 /* fuzz_ring.c - a file of recorded messages. The first byte chooses whether frames get correct checksums, so their
  * contents are read too. */
-#include "layers/replay/frames.h"
+#include "layers/records/replay/frames.h"
 #include "tests/fuzz/fuzz.h"
 
 static void seal(uint8_t *bytes, size_t size) {

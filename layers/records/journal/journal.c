@@ -1,5 +1,5 @@
 /* journal.c - records a run's hashes in files. */
-#include "layers/journal/journal.h"
+#include "layers/records/journal/journal.h"
 
 #include <errno.h>
 #include <math.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "layers/journal/head_internal.h"
+#include "layers/records/journal/head_internal.h"
 #include "spmd/base/file.h"
 #include "spmd/device/device.h"
 

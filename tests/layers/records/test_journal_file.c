@@ -2,7 +2,7 @@
 #include "tests/rigs/changes.h"
 #include "tests/rigs/one_file.h"
 
-#include "layers/journal/journal_file.h"
+#include "layers/records/journal/journal_file.h"
 
 /* Reads all steps; *ARG (may be NULL) becomes how many there are. */
 static int try(const char *name, void *arg, struct sl_error *error) {

@@ -1,7 +1,7 @@
 /* state.h - a coordinate's own state between two steps: its values in all forms, and its part of the optimizer's state.
  * All other state follows from the step's number and the seed. */
-#ifndef SL_LAYERS_REPLAY_STATE_H
-#define SL_LAYERS_REPLAY_STATE_H
+#ifndef SL_LAYERS_RECORDS_REPLAY_STATE_H
+#define SL_LAYERS_RECORDS_REPLAY_STATE_H
 
 #include "layers/training/trainer.h"
 

@@ -5,11 +5,11 @@
  * step. The file has the same bytes as one of sl_checkpoint_save, and is renamed to its path in the same way. There is
  * one copy: the next save waits until it has been written.
  *
- * In parts (layers/snapshot/saved_parts.h) each coordinate's process has a copy of its own part, and a thread.
+ * In parts (layers/records/snapshot/saved_parts.h) each coordinate's process has a copy of its own part, and a thread.
  * Coordinate 0's thread writes the index once it sees the others' parts in the directory, so steps continue without
  * messages. */
-#ifndef SL_LAYERS_SNAPSHOT_SNAPSHOT_H
-#define SL_LAYERS_SNAPSHOT_SNAPSHOT_H
+#ifndef SL_LAYERS_RECORDS_SNAPSHOT_SNAPSHOT_H
+#define SL_LAYERS_RECORDS_SNAPSHOT_SNAPSHOT_H
 
 #include "layers/training/checkpoint.h"
 

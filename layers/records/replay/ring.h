@@ -1,5 +1,5 @@
 /* ring.h - records the messages received by a coordinate in its last steps, on disk, to replay it alone: writes the
- * files of layers/replay/frames.h, and finds a step in them.
+ * files of layers/records/replay/frames.h, and finds a step in them.
  *
  * Segments have half as many steps as the ring, rounded up; each begins with the coordinate's state. A segment is
  * removed when it has no steps of the ring any longer, so up to one and a half times as many steps exist. Steps
@@ -7,12 +7,12 @@
  *
  * The head is an object: shardloop.ring (the version, 1), coordinate, engine, apart and both_ends (of the engine),
  * words (the program and its arguments, to run it again). */
-#ifndef SL_LAYERS_REPLAY_RING_H
-#define SL_LAYERS_REPLAY_RING_H
+#ifndef SL_LAYERS_RECORDS_REPLAY_RING_H
+#define SL_LAYERS_RECORDS_REPLAY_RING_H
 
 #include "collectives/replay/player.h"
-#include "layers/replay/frames.h"
-#include "layers/replay/state.h"
+#include "layers/records/replay/frames.h"
+#include "layers/records/replay/state.h"
 
 SL_BEGIN_C
 

@@ -9,8 +9,8 @@
 #include "tests/rigs/folder.h"
 #include "tests/rigs/saved_job.h"
 
-#include "layers/snapshot/saved_parts.h"
-#include "layers/snapshot/snapshot.h"
+#include "layers/records/snapshot/saved_parts.h"
+#include "layers/records/snapshot/snapshot.h"
 #include "layers/formats/stores/store_parts.h"
 
 enum { STEPS = 4, KEPT = 100 };

@@ -1,5 +1,5 @@
 /* frames.c - writes and reads frames. */
-#include "layers/replay/frames.h"
+#include "layers/records/replay/frames.h"
 
 #include <errno.h>
 #include <stdlib.h>

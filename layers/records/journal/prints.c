@@ -1,5 +1,5 @@
 /* prints.c - hashes parameters and gradients, piece by piece. */
-#include "layers/journal/prints.h"
+#include "layers/records/journal/prints.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* head.c - the head of a journal's file, which describes the run. */
 #include <stdlib.h>
 
-#include "layers/journal/head_internal.h"
+#include "layers/records/journal/head_internal.h"
 #include "spmd/device/device.h"
 
 static int no_memory(struct sl_spmd *self) { return sl_fail(self, SL_FAILED, "no memory for a journal"); }

@@ -5,11 +5,11 @@
  * the sums of gradients; their norm, if they are clipped; and hashes of the parameters after the step. Hashes of the
  * initial parameters come before the first step. The bits of the run do not change. Steps allocate no memory, and write
  * the file once, at their end. */
-#ifndef SL_LAYERS_JOURNAL_JOURNAL_H
-#define SL_LAYERS_JOURNAL_JOURNAL_H
+#ifndef SL_LAYERS_RECORDS_JOURNAL_JOURNAL_H
+#define SL_LAYERS_RECORDS_JOURNAL_JOURNAL_H
 
-#include "layers/journal/journal_file.h"
-#include "layers/journal/prints.h"
+#include "layers/records/journal/journal_file.h"
+#include "layers/records/journal/prints.h"
 #include "spmd/schedule/schedule.h"
 
 SL_BEGIN_C

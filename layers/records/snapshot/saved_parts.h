@@ -5,8 +5,8 @@
  * valid once coordinate 0 has written its index, step-00000100.index.json (layers/formats/stores/store_parts.h), after
  * all parts. All processes must see the same directory. Readers of checkpoints (layers/training/checkpoint.h) take the
  * index like any other checkpoint. */
-#ifndef SL_LAYERS_SNAPSHOT_SAVED_PARTS_H
-#define SL_LAYERS_SNAPSHOT_SAVED_PARTS_H
+#ifndef SL_LAYERS_RECORDS_SNAPSHOT_SAVED_PARTS_H
+#define SL_LAYERS_RECORDS_SNAPSHOT_SAVED_PARTS_H
 
 #include "layers/training/checkpoint.h"
 

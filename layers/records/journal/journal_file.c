@@ -1,5 +1,5 @@
 /* journal_file.c - reads journals; files may have any bytes. */
-#include "layers/journal/journal_file.h"
+#include "layers/records/journal/journal_file.h"
 
 #include <errno.h>
 #include <jansson.h>

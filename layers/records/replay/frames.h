@@ -13,8 +13,8 @@
  *     bytes 40-55  0
  *     bytes 56-63  XXH3 of the bytes before
  *     then the contents, and their XXH3 in 8 bytes */
-#ifndef SL_LAYERS_REPLAY_FRAMES_H
-#define SL_LAYERS_REPLAY_FRAMES_H
+#ifndef SL_LAYERS_RECORDS_REPLAY_FRAMES_H
+#define SL_LAYERS_RECORDS_REPLAY_FRAMES_H
 
 #include <stdio.h>
 
@@ -25,7 +25,7 @@
 SL_BEGIN_C
 
 enum sl_frame_kind {
-    SL_FRAME_HEAD = 1, /* JSON: description of the run (layers/replay/ring.h) */
+    SL_FRAME_HEAD = 1, /* JSON: description of the run (layers/records/replay/ring.h) */
     SL_FRAME_OPENING,  /* messages from the start of the coordinate's program to its first step */
     SL_FRAME_STATE,    /* the coordinate's own state before a step */
     SL_FRAME_STEP,     /* messages of a step */

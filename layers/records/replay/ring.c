@@ -1,5 +1,5 @@
 /* ring.c - writes a ring's files. */
-#include "layers/replay/ring.h"
+#include "layers/records/replay/ring.h"
 
 #include <errno.h>
 #include <jansson.h>

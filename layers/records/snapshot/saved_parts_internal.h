@@ -1,7 +1,7 @@
 /* saved_parts_internal.h - steps of saving in parts, for saves that wait for the parts, and for saves in the
  * background. */
-#ifndef SL_LAYERS_SNAPSHOT_SAVED_PARTS_INTERNAL_H
-#define SL_LAYERS_SNAPSHOT_SAVED_PARTS_INTERNAL_H
+#ifndef SL_LAYERS_RECORDS_SNAPSHOT_SAVED_PARTS_INTERNAL_H
+#define SL_LAYERS_RECORDS_SNAPSHOT_SAVED_PARTS_INTERNAL_H
 
 #include "layers/training/checkpoint.h"
 

@@ -5,10 +5,10 @@
  * the elements that this coordinate updates (its shard, or its share of the shard), by their places in the whole
  * parameter (spmd/base/places.h). So the hashes of all coordinates that represent a part add up to the hash of the
  * parameter, in every layout. Gradients are hashed as sums, neither scaled nor clipped. */
-#ifndef SL_LAYERS_JOURNAL_PRINTS_H
-#define SL_LAYERS_JOURNAL_PRINTS_H
+#ifndef SL_LAYERS_RECORDS_JOURNAL_PRINTS_H
+#define SL_LAYERS_RECORDS_JOURNAL_PRINTS_H
 
-#include "layers/journal/hashes.h"
+#include "layers/records/journal/hashes.h"
 #include "layers/modules/parameters/parameters.h"
 #include "spmd/base/places.h"
 

@@ -1,5 +1,5 @@
 /* saved_parts.c - writes the parts of a checkpoint, and then their index. */
-#include "layers/snapshot/saved_parts.h"
+#include "layers/records/snapshot/saved_parts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "layers/snapshot/saved_parts_internal.h"
+#include "layers/records/snapshot/saved_parts_internal.h"
 #include "layers/formats/stores/store_parts.h"
 #include "layers/training/exchange.h"
 #include "layers/training/replicas.h"

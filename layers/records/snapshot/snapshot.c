@@ -1,5 +1,5 @@
 /* snapshot.c - a copy of a run in memory, and the thread for writing it. */
-#include "layers/snapshot/snapshot.h"
+#include "layers/records/snapshot/snapshot.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "layers/snapshot/saved_parts_internal.h"
+#include "layers/records/snapshot/saved_parts_internal.h"
 #include "layers/training/replicas.h"
 #include "spmd/base/memory.h"
 

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "layers/replay/ring.h"
+#include "layers/records/replay/ring.h"
 #include "spmd/base/memory.h"
 
 static int too_long(const char *directory, struct sl_error *error) {

@@ -1,5 +1,5 @@
 /* hashes.c - hashes computed by kernels, and copied to the host at once. */
-#include "layers/journal/hashes.h"
+#include "layers/records/journal/hashes.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
  * Each hash of a step has a number. Kernels add to its sums, after the queued work, while the host continues; all
  * hashes are copied to the host at once, before it waits for the queue anyway. If host and device share memory, the
  * host computes hashes itself, and these are not used. */
-#ifndef SL_LAYERS_JOURNAL_HASHES_H
-#define SL_LAYERS_JOURNAL_HASHES_H
+#ifndef SL_LAYERS_RECORDS_JOURNAL_HASHES_H
+#define SL_LAYERS_RECORDS_JOURNAL_HASHES_H
 
 #include "spmd/spec.h"
 #include "spmd/spmd.h"

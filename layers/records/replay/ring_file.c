@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/replay/ring.h"
+#include "layers/records/replay/ring.h"
 
 static int damaged(const struct sl_frames *frames, const char *what, struct sl_error *error) {
     return sl_error_set(error, SL_BAD_INPUT, "%s: %s", frames->path, what);

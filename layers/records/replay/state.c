@@ -1,5 +1,5 @@
 /* state.c - walks over a coordinate's state between two steps. */
-#include "layers/replay/state.h"
+#include "layers/records/replay/state.h"
 
 #include <string.h>
 

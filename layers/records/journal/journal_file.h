@@ -25,8 +25,8 @@
  *     tensors            a list of the coordinate's parameters: name, shape (of the whole), stage, elements (number of
  *                        hashed elements; 0: none), counts (whether this coordinate represents them)
  *     notes              texts: the run's options and data, as in the notes of checkpoints */
-#ifndef SL_LAYERS_JOURNAL_JOURNAL_FILE_H
-#define SL_LAYERS_JOURNAL_JOURNAL_FILE_H
+#ifndef SL_LAYERS_RECORDS_JOURNAL_JOURNAL_FILE_H
+#define SL_LAYERS_RECORDS_JOURNAL_JOURNAL_FILE_H
 
 #include <stdio.h>
 
