@@ -11,7 +11,7 @@
 
 #include "benchmarks/measure.h"
 #include "benchmarks/rates/fma.h"
-#include "layers/kernels/gemm.h"
+#include "layers/kernels/gemm/gemm.h"
 #include "layers/kernels/kernels.h"
 #include "spmd/base/cpu_level.h"
 #include "spmd/base/memory.h"

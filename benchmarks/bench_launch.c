@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "benchmarks/measure.h"
-#include "layers/kernels/gemm.h"
+#include "layers/kernels/gemm/gemm.h"
 #include "layers/kernels/kernels.h"
 #include "spmd/base/cpu_level.h"
 #include "spmd/device/device.h"

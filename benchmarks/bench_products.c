@@ -16,7 +16,7 @@
 
 #include "benchmarks/rates/fma.h"
 #include "benchmarks/measure.h"
-#include "layers/kernels/gemm.h"
+#include "layers/kernels/gemm/gemm.h"
 #include "spmd/base/cpu_level.h"
 #include "spmd/base/bf16.h"
 #include "spmd/base/memory.h"

@@ -21,11 +21,12 @@ ORDER = """
     collectives/local collectives/mpi
     collectives/replay
     collectives/nccl
-    layers/kernels/operands layers/kernels/onednn layers/formats/quantized
-    layers/kernels/rows
-    layers/kernels/attention layers/kernels/blocks
+    layers/kernels/loops layers/kernels/gemm/onednn layers/formats/quantized
+    layers/kernels/operands layers/kernels/norms
+    layers/kernels/gemm/rows
+    layers/kernels/attention layers/kernels/gemm/blocks
     layers/kernels layers/formats/files
-    layers/formats/stores
+    layers/kernels/gemm layers/formats/stores
     layers/formats/models layers/formats/tokens
     layers/formats/tokenizers
     layers/modules/parameters
@@ -59,7 +60,7 @@ PRIVATE = {
     "collectives/local": "collectives",
     "collectives/mpi": "collectives",
     "collectives/nccl": "collectives",
-    "layers/kernels/onednn": "layers/kernels",
+    "layers/kernels/gemm/onednn": "layers/kernels/gemm",
     "tests/fake_cuda": "tests",
 }
 # Files that include upward for a while.

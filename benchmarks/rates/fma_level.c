@@ -1,7 +1,7 @@
 /* fma_level.c - multiply-adds of floats, built once per CPU level. The build defines SL_FMA_LOOP and SL_LEVEL, and lets
  * the compiler fuse a * b + c. */
 #include "benchmarks/rates/fma.h"
-#include "layers/kernels/rows/vectors_internal.h"
+#include "layers/kernels/loops/vectors_internal.h"
 
 /* Two units times a latency of up to five cycles; with X and Y they fit the 16 registers of AVX2. */
 enum { SUMS = 12 };

@@ -3,7 +3,7 @@
 #define SL_DRIVERS_MACHINE_MEASURE_H
 
 #include "drivers/machine/machine.h"
-#include "layers/kernels/gemm.h"
+#include "layers/kernels/gemm/gemm.h"
 #include "spmd/spmd.h"
 
 struct sl_measurement {

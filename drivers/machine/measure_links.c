@@ -11,7 +11,7 @@
 #include "collectives/channel.h"
 #include "collectives/collectives.h"
 #include "collectives/engines.h"
-#include "layers/kernels/gemm.h"
+#include "layers/kernels/gemm/gemm.h"
 #include "spmd/device/device.h"
 
 double sl_median_of(double *value, int count) {

@@ -3,7 +3,7 @@
 #define SL_DRIVERS_MACHINE_MEASURE_LINKS_H
 
 #include "drivers/machine/machine.h"
-#include "layers/kernels/gemm.h"
+#include "layers/kernels/gemm/gemm.h"
 #include "spmd/spmd.h"
 
 /* Measures MACHINE's links and waking times. All coordinates of the mesh call it. */

@@ -3,13 +3,13 @@
 #ifndef SL_LAYERS_KERNELS_ADAMW_INTERNAL_H
 #define SL_LAYERS_KERNELS_ADAMW_INTERNAL_H
 
-#include "layers/kernels/operands/fours_internal.h"
-#include "layers/kernels/rows/fetch_internal.h"
+#include "layers/kernels/loops/fours_internal.h"
+#include "layers/kernels/loops/fetch_internal.h"
 #include "layers/kernels/kernels.h"
 #include "spmd/base/vector_math.h"
 
 #if SL_STREAMS
-#include "layers/kernels/rows/hash_internal.h"
+#include "layers/kernels/loops/hash_internal.h"
 #endif
 
 struct adamw_numbers {

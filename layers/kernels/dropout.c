@@ -3,8 +3,8 @@
  *
  * The build defines SL_DROPOUT_KERNELS, the table's name. */
 #include "layers/kernels/dropout.h"
-#include "layers/kernels/operands/fours_internal.h"
-#include "layers/kernels/rows/settle_internal.h"
+#include "layers/kernels/loops/fours_internal.h"
+#include "layers/kernels/loops/settle_internal.h"
 #include "spmd/base/bf16.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"

@@ -2,8 +2,8 @@
 #ifndef SL_LAYERS_KERNELS_ELEMENTS_INTERNAL_H
 #define SL_LAYERS_KERNELS_ELEMENTS_INTERNAL_H
 
-#include "layers/kernels/operands/fours_internal.h"
-#include "layers/kernels/rows/fetch_internal.h"
+#include "layers/kernels/loops/fours_internal.h"
+#include "layers/kernels/loops/fetch_internal.h"
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 

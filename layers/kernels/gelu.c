@@ -4,8 +4,8 @@
  * SL_GELU_BACKWARD, the names of the two functions that choose, and lets the compiler fuse a * b + c: here arithmetic
  * takes longer than memory. */
 #include "layers/kernels/sequence.h"
-#include "layers/kernels/operands/fours_internal.h"
-#include "layers/kernels/rows/fetch_internal.h"
+#include "layers/kernels/loops/fours_internal.h"
+#include "layers/kernels/loops/fetch_internal.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/bf16.h"
 #include "spmd/base/vector_math.h"

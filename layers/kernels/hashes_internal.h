@@ -4,7 +4,7 @@
 #define SL_LAYERS_KERNELS_HASHES_INTERNAL_H
 
 #include "layers/kernels/kernels.h"
-#include "layers/kernels/operands/fours_internal.h"
+#include "layers/kernels/loops/fours_internal.h"
 #include "spmd/base/places.h"
 #include "spmd/device/offload.h"
 

@@ -1,10 +1,10 @@
 # Kernels: one source of each, compiled once per CPU level, or for devices; which of them runs is chosen at start.
 set(kernels kernels/kernels.c kernels/draws.c kernels/sequence.c kernels/attention/attention.c kernels/attention/attention_decode.c
     kernels/attention/attention_latent.c kernels/gelu.c kernels/published.c kernels/expert.c
-    kernels/operands/operands.c kernels/rows/norms.c kernels/dropout.c)
+    kernels/operands/operands.c kernels/norms/norms.c kernels/dropout.c)
 set_source_files_properties(kernels/attention/attention.c kernels/attention/attention_decode.c kernels/attention/attention_latent.c kernels/gelu.c
-    kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/many_rows.c kernels/rows/one_row.c
-    kernels/blocks/block_rows.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+    kernels/gemm/rows/few_rows.c kernels/gemm/rows/few_rows_transposed.c kernels/gemm/rows/many_rows.c kernels/gemm/rows/one_row.c
+    kernels/gemm/blocks/block_rows.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 
 # Kernels for tensor cores only.
 set(device_kernels)
@@ -19,7 +19,7 @@ set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
 # Sources with target regions, in builds for devices: a program contains each once, linked as an object, because linkers do not
 # find the images of objects in archives.
 if(NOT SL_DEVICE STREQUAL cpu)
-    set(regions ${kernels} ${device_kernels} ${optimizers} kernels/gemm_reference.c ../collectives/reduce.c ../collectives/collect.c
+    set(regions ${kernels} ${device_kernels} ${optimizers} kernels/gemm/gemm_reference.c ../collectives/reduce.c ../collectives/collect.c
         ../spmd/device/${SL_DEVICE}.c)
     add_library(sl_target OBJECT ${regions})
     target_link_libraries(sl_target PUBLIC sl_options ${SL_DEVICE_LIBRARIES})
@@ -43,12 +43,12 @@ if(NOT SL_DEVICE STREQUAL cpu)
         SL_EXPERT_KERNELS=sl_expert_kernels_device SL_PUBLISHED_KERNELS=sl_published_kernels_device SL_DRAWS=sl_draws_device SL_REDUCE=sl_reduce_on_device)
 endif()
 
-set(level_sources kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c kernels/rows/many_rows.c
-    kernels/rows/one_row.c kernels/blocks/block_rows.c)
+set(level_sources kernels/gemm/rows/few_rows.c kernels/gemm/rows/few_rows_transposed.c kernels/gemm/rows/many_rows.c
+    kernels/gemm/rows/one_row.c kernels/gemm/blocks/block_rows.c)
 if(SL_DEVICE STREQUAL cpu)
     list(APPEND level_sources ${kernels})
     set(SL_OPTIMIZERS_HERE ${optimizers})
-    set(SL_KERNELS_SELECT kernels/kernels_cpu.c kernels/gemm_reference.c)
+    set(SL_KERNELS_SELECT kernels/kernels_cpu.c kernels/gemm/gemm_reference.c)
 else()
     set(SL_KERNELS_SELECT kernels/kernels_device.c)
 endif()
@@ -67,12 +67,12 @@ endif()
 # Plain products take most of a test's time under sanitizers; checks of each element would make them ten times as slow.
 # Instead gemm.c reports the arrays that they read and write; integers are checked.
 if(SL_SANITIZE AND SL_DEVICE STREQUAL cpu)
-    set_source_files_properties(kernels/gemm_reference.c PROPERTIES COMPILE_OPTIONS "-O2;-fno-sanitize=thread,address,pointer-overflow,alignment,null")
+    set_source_files_properties(kernels/gemm/gemm_reference.c PROPERTIES COMPILE_OPTIONS "-O2;-fno-sanitize=thread,address,pointer-overflow,alignment,null")
 endif()
 function(sl_add_level level)
     add_library(sl_level_${level} OBJECT ${level_sources})
-    add_library(sl_level_${level}_widening OBJECT kernels/rows/few_rows.c kernels/rows/few_rows_transposed.c
-        kernels/rows/many_rows.c)
+    add_library(sl_level_${level}_widening OBJECT kernels/gemm/rows/few_rows.c kernels/gemm/rows/few_rows_transposed.c
+        kernels/gemm/rows/many_rows.c)
     foreach(library sl_level_${level} sl_level_${level}_widening)
         target_link_libraries(${library} PUBLIC sl_options)
         target_compile_options(${library} PRIVATE -march=x86-64-${level} ${ARGN})
@@ -103,9 +103,9 @@ sl_add_level(v2)
 sl_add_level(v3)
 sl_add_level(v4 -mprefer-vector-width=512)
 # Additional kernels for CPUs with AVX-512, and for CPUs with its bf16 instructions.
-add_library(sl_level_avx512 OBJECT kernels/rows/few_terms.c kernels/rows/few_columns.c)
+add_library(sl_level_avx512 OBJECT kernels/gemm/rows/few_terms.c kernels/gemm/rows/few_columns.c)
 target_link_libraries(sl_level_avx512 PUBLIC sl_options)
 target_compile_options(sl_level_avx512 PRIVATE -march=x86-64-v4 -mprefer-vector-width=512)
-add_library(sl_level_bf16 OBJECT kernels/rows/few_rows_bf16.c kernels/rows/one_row_bf16.c)
+add_library(sl_level_bf16 OBJECT kernels/gemm/rows/few_rows_bf16.c kernels/gemm/rows/one_row_bf16.c)
 target_link_libraries(sl_level_bf16 PUBLIC sl_options)
 target_compile_options(sl_level_bf16 PRIVATE -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16)

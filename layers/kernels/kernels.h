@@ -11,7 +11,7 @@
 #include "layers/kernels/dropout.h"
 #include "layers/kernels/expert.h"
 #include "layers/kernels/operands/operands.h"
-#include "layers/kernels/rows/norms.h"
+#include "layers/kernels/norms/norms.h"
 #include "layers/kernels/sequence.h"
 #include "spmd/random.h"
 
@@ -69,10 +69,10 @@ struct sl_draws {
 struct sl_kernels {
     const char *name;   /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
     bool hashes;        /* adamw computes hashes: on hosts */
-    bool whole_norms;   /* norms of whole rows take one pass, which also reads bf16 (rows/norms.h): on devices */
+    bool whole_norms;   /* norms of whole rows take one pass, which also reads bf16 (norms/norms.h): on devices */
     bool draws_dropout; /* dropout draws its own words (dropout.h): on devices */
     /* Sums over rows are computed for this many slices of the rows, then added in the slices' order; 1 except on GPUs.
-     * GPUs first divide many rows of few columns into stripes (rows/slices_internal.h). */
+     * GPUs first divide many rows of few columns into stripes (loops/slices_internal.h). */
     int slices;
     const struct sl_sequence_kernels *sequence;
     const struct sl_published_kernels *published;

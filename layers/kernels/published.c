@@ -1,8 +1,8 @@
 /* published.c - kernels for published models only: rotated heads, gated silu, gelu with erf, centered rows. Built as
  * kernels.c is; the build defines SL_PUBLISHED_KERNELS, the table's name. */
 #include "layers/kernels/sequence.h"
-#include "layers/kernels/operands/fours_internal.h"
-#include "layers/kernels/rows/settle_internal.h"
+#include "layers/kernels/loops/fours_internal.h"
+#include "layers/kernels/loops/settle_internal.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
 

@@ -2,10 +2,10 @@
  *
  * The build defines SL_SEQUENCE_KERNELS, the table's name, and the names of gelu.c's functions. */
 #include "layers/kernels/sequence.h"
-#include "layers/kernels/operands/fours_internal.h"
-#include "layers/kernels/rows/fetch_internal.h"
-#include "layers/kernels/rows/settle_internal.h"
-#include "layers/kernels/rows/slices_internal.h"
+#include "layers/kernels/loops/fours_internal.h"
+#include "layers/kernels/loops/fetch_internal.h"
+#include "layers/kernels/loops/settle_internal.h"
+#include "layers/kernels/loops/slices_internal.h"
 #include "spmd/base/as_left_internal.h"
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"

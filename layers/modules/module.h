@@ -44,7 +44,7 @@
 #define SL_LAYERS_MODULES_MODULE_H
 
 #include "collectives/waits.h"
-#include "layers/kernels/gemm.h"
+#include "layers/kernels/gemm/gemm.h"
 #include "layers/modules/batch.h"
 #include "layers/modules/caches.h"
 #include "spmd/cut.h"

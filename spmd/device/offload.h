@@ -15,9 +15,9 @@
  *   SL_THREADS()                 over a loop of independent iterations inside SL_ROWS: on NVIDIA a thread each
  *   SL_ATOMIC()                  before a statement that adds to a number to which other iterations add, too
  *   SL_FOUR                      consecutive elements per thread, the step of loops over elements: 4 on NVIDIA
- *                                (layers/kernels/operands/fours_internal.h)
+ *                                (layers/kernels/loops/fours_internal.h)
  *   SL_SLICES, SL_COLUMNS        slices into which summed rows are divided; columns of a team in this case
- *                                (layers/kernels/rows/slices_internal.h)
+ *                                (layers/kernels/loops/slices_internal.h)
  *   SL_TEAMS                     teams that keep a device busy: kernels with fewer rows divide these further
  *   SL_ABREAST                   most iterations of SL_ROWS that run at the same time, each with its own scratch
  *   SL_PIECE                     elements after which a loop over several large arrays prefetches more; on devices,

@@ -85,15 +85,15 @@ offload)
     all_ran "dropout draws its words on a device" "$layers/kernels/dropout.c" "$build/tests/test_dropout_kernels"
     all_ran "every kernel for sequences runs on a device" "$layers/kernels/sequence.c" "$build/tests/test_sequence_kernels" "$build/tests/test_loss_kernels" "$build/tests/test_settled"
     all_ran "attention runs on a device" "$layers/kernels/attention/attention.c" "$build/tests/test_attention_kernels" "$build/tests/test_settled"
-    all_ran "norms of whole rows run on a device" "$layers/kernels/rows/norms.c" "$build/tests/test_norms" "$build/tests/test_kept"
-    all_ran "a layer norm's gradients are made on a device" "$layers/kernels/rows/layer_norm_internal.h" "$build/tests/test_kernels" "$build/tests/test_operands" "$build/tests/test_kept"
+    all_ran "norms of whole rows run on a device" "$layers/kernels/norms/norms.c" "$build/tests/test_norms" "$build/tests/test_kept"
+    all_ran "a layer norm's gradients are made on a device" "$layers/kernels/norms/layer_norm_internal.h" "$build/tests/test_kernels" "$build/tests/test_operands" "$build/tests/test_kept"
     all_ran "attention over latents runs on a device" "$layers/kernels/attention/attention_latent.c" "$build/tests/test_attention_latent"
     all_ran "the routing of experts runs on a device" "$layers/kernels/expert.c" "$build/tests/test_experts"
     export SL_TEST_FILTER=meshes_equal_one_coordinate # the runtime writes a gigabyte about the others
     all_ran "what published models need runs on a device" "$layers/kernels/published.c" "$build/tests/test_gqa"
     unset SL_TEST_FILTER
     all_ran "the optimizer sgd runs on a device" "$layers/training/optimizer_sgd.c" "$build/tests/test_sgd"
-    all_ran "plain products run on a device" "$layers/kernels/gemm_reference.c" "$build/tests/test_gemm"
+    all_ran "plain products run on a device" "$layers/kernels/gemm/gemm_reference.c" "$build/tests/test_gemm"
     all_ran "sums of collectives run on a device" "$layers/../collectives/reduce.c" "$build/tests/test_collectives"
     all_ran "an optimizer of one's own runs on a device" "$layers/../drivers/examples/regression.c" "$build/drivers/regression"
     all_ran "a module of one's own runs on a device" "$layers/../drivers/examples/custom_module.c" "$build/drivers/custom_module"
@@ -103,7 +103,7 @@ offload)
     LIBOMPTARGET_INFO=1 "$driver" --steps 2 --json >out 2>err </dev/null
     status=$?
     [ $status = 0 ] && [ "$(grep -ao 'target device [0-9]*' err | sort -u | wc -l)" -gt 1 ] && [ "$(entered "\(kernels.c\|operands.c\|elements_internal.h\|layer_norm_internal.h\)" | wc -l)" -ge 8 ] &&
-        [ "$(entered gemm_reference.c | wc -l)" = "$(regions "$layers/kernels/gemm_reference.c" | wc -l)" ]
+        [ "$(entered gemm_reference.c | wc -l)" = "$(regions "$layers/kernels/gemm/gemm_reference.c" | wc -l)" ]
     point "training runs on several devices, its products, too"
 
     leaves_nothing 'a run leaves no files of its devices' "$driver" --steps 1

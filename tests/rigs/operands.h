@@ -2,7 +2,7 @@
 #ifndef SL_TESTS_RIGS_OPERANDS_H
 #define SL_TESTS_RIGS_OPERANDS_H
 
-#include "layers/kernels/gemm.h"
+#include "layers/kernels/gemm/gemm.h"
 #include "tests/rigs/numbers.h"
 
 static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu,       &sl_gemm_onednn, &sl_gemm_blocked,

@@ -9,7 +9,7 @@
  * heads, and many keys, teams share the keys of each head (attention_parts_internal.h). */
 #include "layers/kernels/attention/attention.h"
 #include "layers/kernels/attention/attention_parts_internal.h"
-#include "layers/kernels/rows/vectors_internal.h"
+#include "layers/kernels/loops/vectors_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
@@ -21,7 +21,7 @@ enum { HEADS = 1, KEYS = 32, STEP = KEYS };
 static inline vector sum_lanes(const vector x[LANES]) { return x[0]; }
 #define fetch_rows(...) ((void)0)
 #else
-#include "layers/kernels/rows/lanes_internal.h"
+#include "layers/kernels/loops/lanes_internal.h"
 #define EACH_PAIR()
 enum { HEADS = 16, KEYS = 128, STEP = 8 };
 #endif

@@ -3,7 +3,7 @@
 #ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_LATENT_PACKED_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_LATENT_PACKED_INTERNAL_H
 
-#include "layers/kernels/rows/lanes_internal.h"
+#include "layers/kernels/loops/lanes_internal.h"
 #include "layers/kernels/attention/tiles_internal.h"
 
 enum { ABREAST = 8, MOST_PACK = 4 };

@@ -4,7 +4,7 @@
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_SIGHT_INTERNAL_H
 
 #include "layers/kernels/attention/attention.h"
-#include "layers/kernels/rows/settle_internal.h"
+#include "layers/kernels/loops/settle_internal.h"
 #include "layers/kernels/attention/tiles_internal.h"
 
 static const float log_2 = 0.693147181f, per_log_2 = 1.44269504f;

@@ -5,7 +5,7 @@
 #ifndef SL_LAYERS_KERNELS_ATTENTION_TILES_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_TILES_INTERNAL_H
 
-#include "layers/kernels/rows/vectors_internal.h"
+#include "layers/kernels/loops/vectors_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/base/vector_math.h"
 #include "spmd/device/offload.h"
@@ -38,7 +38,7 @@ SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
     for (int i = 0; i < 4; i++) to[i] = load(x + i);
 }
 #else
-#include "layers/kernels/rows/lanes_internal.h"
+#include "layers/kernels/loops/lanes_internal.h"
 #define EACH_TILE(...)
 #define TILES static __attribute__((noinline, unused))
 #define SETTLE(pointer) __asm__("" : "+r"(pointer))

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#include "layers/kernels/rows/vectors_internal.h"
+#include "layers/kernels/loops/vectors_internal.h"
 #include "spmd/base/bf16.h"
 #include "spmd/device/offload.h"
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "layers/kernels/blocks/block_rows.h"
+#include "layers/kernels/gemm/blocks/block_rows.h"
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/share.h"

@@ -3,7 +3,7 @@
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
-#include "layers/kernels/gemm.h"
+#include "layers/kernels/gemm/gemm.h"
 #include "layers/kernels/kernels.h"
 #include "spmd/base/bf16.h"
 

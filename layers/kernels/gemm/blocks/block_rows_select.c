@@ -1,0 +1,58 @@
+/* block_rows_select.c - selects the products with quantized weights for this CPU, and divides them among threads. */
+#include "layers/kernels/gemm/blocks/block_rows.h"
+#include "spmd/base/cpu_level.h"
+#include "spmd/base/memory.h"
+
+enum {
+    SHARED_WEIGHTS = 1 << 15, /* with this many weights one core takes longer than two need to synchronize */
+    SHARES = 4,               /* shares per thread: cores do not read equally fast */
+    STEP = 32, /* a share has a multiple of so many rows of weights: whole lines of C, and whole vectors */
+};
+
+const struct sl_block_rows *sl_block_rows_available(int i) {
+    const struct sl_block_rows *tables[] = {&sl_block_rows_v4, &sl_block_rows_v3, &sl_block_rows_v2, NULL};
+    const int best = 4 - sl_cpu_level();
+    return i < 0 || best + i > 3 ? NULL : tables[best + i];
+}
+
+struct work {
+    const struct sl_blocks *b;
+    size_t each; /* rows of B per share, except the last */
+    size_t m;
+    const float *a, *bias;
+    float *c; /* or the widened rows */
+};
+
+static size_t end_of(const struct work *w, size_t first) {
+    return first + w->each < w->b->rows ? first + w->each : w->b->rows;
+}
+
+static void multiply_share(void *arg, int share) {
+    const struct work *w = arg;
+    const size_t first = w->each * (size_t)share;
+    sl_block_rows_available(0)->multiply(w->b, first, end_of(w, first), w->m, w->a, w->bias, w->c);
+}
+
+static void widen_share(void *arg, int share) {
+    const struct work *w = arg;
+    const size_t first = w->each * (size_t)share;
+    sl_block_rows_available(0)->widen(w->b, first, end_of(w, first) - first, w->c + first * w->b->columns);
+}
+
+static void run(struct work *w, struct sl_crew *crew, void (*share)(void *, int)) {
+    const size_t rows = w->b->rows, threads = (size_t)sl_crew_threads(crew);
+    const size_t shares = threads < 2 || rows * w->b->columns < SHARED_WEIGHTS ? 1 : SHARES * threads;
+    w->each = sl_round_up((rows + shares - 1) / shares, STEP);
+    sl_crew_run(crew, (int)((rows + w->each - 1) / w->each), share, w);
+}
+
+void sl_block_rows_multiply(const struct sl_blocks *b, size_t m, const float *a, const float *bias, float *c,
+                            struct sl_crew *crew) {
+    struct work work = {.b = b, .m = m, .a = a, .bias = bias, .c = c};
+    run(&work, crew, multiply_share);
+}
+
+void sl_block_rows_widen(const struct sl_blocks *b, float *to, struct sl_crew *crew) {
+    struct work work = {.b = b, .c = to};
+    run(&work, crew, widen_share);
+}

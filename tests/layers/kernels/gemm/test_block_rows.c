@@ -1,0 +1,128 @@
+/* test_block_rows.c - products with quantized weights have the bits of products with the dequantized floats, at every
+ * level of this CPU, for every type. */
+#include "tests/rigs/numbers.h"
+
+#include "layers/kernels/gemm/blocks/block_rows.h"
+#include "layers/kernels/gemm/rows/few_rows.h"
+#include "spmd/base/memory.h"
+
+enum { LONGEST = 2048, MOST_ROWS = 9 };
+
+struct weights {
+    struct sl_blocks blocks;
+    uint8_t *bytes;
+    float *floats; /* [rows, columns], as the matrix has its rows */
+};
+
+/* Writes random bytes of a block with finite values and without a large scale. */
+static void draw_block(struct numbers *numbers, const struct sl_quantized *type, uint8_t *at) {
+    for (bool fits = false; !fits;) {
+        float values[SL_LARGEST_BLOCK];
+        for (size_t i = 0; i < type->bytes; i++) at[i] = (uint8_t)next_word(numbers);
+        type->read(at, values);
+        fits = true;
+        for (size_t i = 0; i < type->elements; i++) fits = fits && fabsf(values[i]) < 100.0f;
+    }
+}
+
+/* Rows begin at odd addresses. HEAD: as in struct sl_blocks. */
+static struct weights make(struct numbers *numbers, const struct sl_quantized *type, size_t rows, size_t columns,
+                           size_t head) {
+    const size_t row = columns / type->elements * type->bytes, stride = row + type->bytes;
+    struct weights w = {.bytes = array_of(rows * stride + 1, 1), .floats = floats(rows * columns)};
+    w.blocks = (struct sl_blocks){type, w.bytes + 1, stride, rows, columns, head};
+    for (size_t r = 0; r < rows; r++) {
+        const size_t in_head = head ? r % head : 0, half = head / 2;
+        const size_t there = head ? r - in_head + 2 * (in_head % half) + in_head / half : r;
+        for (size_t b = 0; b < columns / type->elements; b++) {
+            uint8_t *at = w.bytes + 1 + there * stride + b * type->bytes;
+            draw_block(numbers, type, at);
+            type->read(at, w.floats + r * columns + b * type->elements);
+        }
+    }
+    return w;
+}
+
+static void release(struct weights *w) {
+    free(w->bytes);
+    free(w->floats);
+}
+
+static void expect_bits(const char *what, size_t count, const float *got, const float *want) {
+    for (size_t i = 0; i < count; i++) expect_close(what, i, got[i], want[i], 0, 0);
+}
+
+/* Products of M rows, at level number I; the columns are made in two calls. */
+static void check(int i, const struct weights *w, size_t m, const float *a, const float *bias, const char *what) {
+    const struct sl_few_rows *few = sl_few_rows_available(i);
+    const size_t n = w->blocks.rows, k = w->blocks.columns, middle = n / 2;
+    float *want = floats(m * n), *got = floats(m * n);
+    few->multiply_transposed(m, n, k, a, w->floats, false, want);
+    for (size_t e = 0; bias && e < m * n; e++) want[e] += bias[e % n];
+    sl_block_rows_available(i)->multiply(&w->blocks, 0, middle, m, a, bias, got);
+    sl_block_rows_available(i)->multiply(&w->blocks, middle, n, m, a, bias, got);
+    expect_bits(what, m * n, got, want);
+    free(want);
+    free(got);
+}
+
+static void products_are_those_of_floats(void **state) {
+    struct numbers numbers = {41};
+    float *a = random_floats(&numbers, MOST_ROWS * LONGEST, -1.0f, 1.0f);
+    float *bias = random_floats(&numbers, 64, -1.0f, 1.0f);
+    static const size_t shape[][3] = {{1, 1, 0}, {8, 2, 8}, {37, 4, 0}, {48, 1, 12}};
+    (void)state;
+    for (const struct sl_quantized *type = sl_quantized_types; type->name; type++) {
+        for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
+            const size_t k = shape[s][1] * (type->elements > 32 ? 256 : s % 2 ? 160 : 32);
+            struct weights w = make(&numbers, type, shape[s][0], k, shape[s][2]);
+            for (int i = 0; sl_block_rows_available(i); i++) {
+                for (size_t m = 1; m <= MOST_ROWS; m += m < 3 ? 1 : 3) {
+                    char what[80];
+                    snprintf(what, sizeof what, "%s [%zu, %zu], %zu rows, level %d", type->name, shape[s][0], k, m, i);
+                    check(i, &w, m, a, m % 2 ? bias : NULL, what);
+                }
+                float *wide = floats(w.blocks.rows * k);
+                sl_block_rows_available(i)->widen(&w.blocks, 0, w.blocks.rows, wide);
+                expect_bits(type->name, w.blocks.rows * k, wide, w.floats);
+                free(wide);
+            }
+            release(&w);
+        }
+    }
+    free(a);
+    free(bias);
+}
+
+/* Shares of threads, of more weights than one thread takes. */
+static void crews_change_no_bit(void **state) {
+    enum { ROWS = 500, COLUMNS = 1024 };
+    struct numbers numbers = {42};
+    struct sl_crew *crew = sl_crew_open(3);
+    struct weights w = make(&numbers, &sl_quantized_types[1], ROWS, COLUMNS, 0);
+    float *a = random_floats(&numbers, 2 * COLUMNS, -1.0f, 1.0f), *wide = floats(ROWS * COLUMNS);
+    float *alone = floats(2 * ROWS), *together = floats(2 * ROWS);
+    (void)state;
+    for (size_t m = 1; m <= 2; m++) {
+        sl_block_rows_multiply(&w.blocks, m, a, NULL, alone, NULL);
+        sl_block_rows_multiply(&w.blocks, m, a, NULL, together, crew);
+        expect_bits("a crew's", m * ROWS, together, alone);
+    }
+    sl_block_rows_widen(&w.blocks, wide, crew);
+    expect_bits("widened", ROWS * COLUMNS, wide, w.floats);
+    free(a);
+    free(wide);
+    free(alone);
+    free(together);
+    release(&w);
+    sl_crew_close(crew);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_those_of_floats),
+        cmocka_unit_test(crews_change_no_bit),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
