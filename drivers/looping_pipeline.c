@@ -9,7 +9,7 @@
 #include "drivers/common/identity.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
-#include "drivers/search/forecast.h"
+#include "drivers/tools/search/forecast.h"
 #include "drivers/training/restart.h"
 
 struct config {

@@ -13,7 +13,7 @@
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
 #include "drivers/command_line/streams.h"
-#include "drivers/search/forecast.h"
+#include "drivers/tools/search/forecast.h"
 #include "drivers/speed/cores.h"
 #include "drivers/speed/profile_report.h"
 #include "drivers/training/memory_check.h"

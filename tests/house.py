@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 # The order of folders. A file includes from its own folder and from those on lines above its own. Folders on one line do
-# not include each other. A folder that is not here is the last one here that contains it ("drivers/plan": "drivers").
+# not include each other. A folder that is not here is the last one here that contains it ("drivers/tools/plan": "drivers").
 ORDER = """
     spmd/base
     spmd/schedule spmd/device
@@ -43,12 +43,12 @@ ORDER = """
     drivers/command_line
     drivers/common
     drivers/speed
-    drivers/memory drivers/text
+    drivers/memory drivers/tools/text
     drivers/training
-    drivers/machine
-    drivers/search
+    drivers/tools/machine
+    drivers/tools/search
     drivers/classifier
-    drivers/cards drivers/journal drivers/schedule
+    drivers/tools/diff drivers/schedule
     drivers/transformer
     benchmarks/rates
     drivers benchmarks

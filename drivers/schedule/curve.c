@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "drivers/common/schedule_choice.h"
-#include "drivers/machine/machine_file.h"
+#include "drivers/tools/machine/machine_file.h"
 #include "drivers/schedule/curve_internal.h"
 
 /* Costs of a microbatch, in ms. */

@@ -13,8 +13,8 @@ struct schedule_curve_options {
     const char *names;           /* names of the schedules, separated by commas */
     struct schedule_model model; /* its ranks have LOOPS layers; batches have 1, 2, 4, ... to MICROBATCHES
                                   * microbatches */
-    /* A machine file (drivers/machine/machine_file.h) for costs instead: of a product of a microbatch's rows with a
-     * kernel [width, width] per layer. Batches then have 1, 2, 4, ... to BATCH rows, in the best number of
+    /* A machine file (drivers/tools/machine/machine_file.h) for costs instead: of a product of a microbatch's rows with
+     * a kernel [width, width] per layer. Batches then have 1, 2, 4, ... to BATCH rows, in the best number of
      * microbatches. NULL: none. */
     const char *machine;
     int batch, width;

@@ -9,7 +9,7 @@
 #include "drivers/common/commands.h"
 #include "drivers/common/placement_report.h"
 #include "drivers/common/schedule_choice.h"
-#include "drivers/search/forecast.h"
+#include "drivers/tools/search/forecast.h"
 #include "drivers/training/restart.h"
 #include "drivers/training/shardings_report.h"
 

@@ -2,11 +2,11 @@
 #ifndef SL_DRIVERS_TRANSFORMER_TRANSFORMER_H
 #define SL_DRIVERS_TRANSFORMER_TRANSFORMER_H
 
-#include "drivers/search/search_options.h"
-#include "drivers/text/chats.h"
-#include "drivers/text/choices.h"
-#include "drivers/text/encoding.h"
-#include "drivers/text/lines.h"
+#include "drivers/tools/search/search_options.h"
+#include "drivers/tools/text/chats.h"
+#include "drivers/tools/text/choices.h"
+#include "drivers/tools/text/encoding.h"
+#include "drivers/tools/text/lines.h"
 #include "drivers/training/peak_measure.h"
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"

@@ -1,5 +1,5 @@
 /* load.h - the work of a step, counted during planning, so that a machine's rates can predict its time
- * (drivers/machine/machine.h).
+ * (drivers/tools/machine/machine.h).
  *
  * A module's plan function declares its work with the functions below; they count if plan->load is set. Counts are per
  * microbatch and loop, in three parts: forward, I, and W. Products are listed with their shapes, because small products

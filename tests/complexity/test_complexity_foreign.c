@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#include "drivers/text/documents.h"
+#include "drivers/tools/text/documents.h"
 #include "layers/models/peft/peft.h"
 #include "layers/models/published_internal.h"
 #include "layers/formats/quantized/quantized.h"

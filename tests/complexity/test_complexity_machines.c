@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "drivers/machine/machine_file.h"
+#include "drivers/tools/machine/machine_file.h"
 
 /* The file that the last preparation wrote; it lies in memory. */
 static char path[64];

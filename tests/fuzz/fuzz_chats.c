@@ -2,7 +2,7 @@
  * inputs, even if several conversations share a sample; otherwise a file is refused with one line.
  *
  * The first byte chooses the length of samples and the template; the file begins after it. */
-#include "drivers/text/chats.h"
+#include "drivers/tools/text/chats.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_sample(const struct sl_samples *samples, int64_t i, int sequence) {

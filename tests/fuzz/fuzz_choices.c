@@ -2,7 +2,7 @@
  * choices; otherwise a file is refused with one line.
  *
  * The first byte chooses the length of samples and the text before a choice; the file begins after it. */
-#include "drivers/text/choices.h"
+#include "drivers/tools/text/choices.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_sample(const struct sl_samples *samples, int64_t i, int sequence) {

@@ -1,6 +1,6 @@
 /* fuzz_documents.c - texts with a document per line. Documents lie in the file, in order, with only blanks between
  * them; a line's text is no longer than the line; otherwise a line is refused with one message. */
-#include "drivers/text/documents.h"
+#include "drivers/tools/text/documents.h"
 #include "tests/fuzz/fuzz.h"
 
 static void read_text(const struct sl_document *document) {

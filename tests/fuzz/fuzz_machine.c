@@ -1,8 +1,8 @@
 /* fuzz_machine.c - files of machines, and sizes of memory. */
 #include <math.h>
 
-#include "drivers/machine/machine_file.h"
-#include "drivers/search/search_options.h"
+#include "drivers/tools/machine/machine_file.h"
+#include "drivers/tools/search/search_options.h"
 #include "tests/fuzz/fuzz.h"
 
 /* A text without zero bytes. */

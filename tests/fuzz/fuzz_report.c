@@ -4,12 +4,12 @@
 #include <locale.h>
 #include <math.h>
 
-#include "drivers/report/chart.h"
-#include "drivers/report/csv.h"
-#include "drivers/report/facts.h"
-#include "drivers/report/memory_bars.h"
-#include "drivers/report/page.h"
-#include "drivers/report/terminal.h"
+#include "drivers/tools/report/chart.h"
+#include "drivers/tools/report/csv.h"
+#include "drivers/tools/report/facts.h"
+#include "drivers/tools/report/memory_bars.h"
+#include "drivers/tools/report/page.h"
+#include "drivers/tools/report/terminal.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_series(const struct report_series *series) {

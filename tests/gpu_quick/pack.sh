@@ -63,7 +63,7 @@ find "$staged/$directory/lib" -type f -exec strip --strip-debug {} + 2>/dev/null
 # ---- the rest
 
 take "$list" "$directory/CMakeCache.txt" LICENSE tests/gpu tests/gpu_quick tests/tap tests/rigs/points.sh tests/data \
-    tests/drivers/device.sh tests/drivers/machine/graph.sh tests/spmd/device/null_cuda.py benchmarks
+    tests/drivers/device.sh tests/drivers/tools/machine/graph.sh tests/spmd/device/null_cuda.py benchmarks
 find "$staged" -name __pycache__ -prune -exec rm -rf {} +
 tar -C "$staged" --sort=name --owner=0 --group=0 -cf - . | $compress >"$pack" || {
     rm -f "$pack"
