@@ -18,7 +18,7 @@
 #include "benchmarks/measure.h"
 #include "layers/kernels/gemm/gemm.h"
 #include "spmd/base/cpu_level.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/base/memory.h"
 
 enum { MAX_ROWS = 1 << 16, MAX_ROUNDS = 100 };

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/device/device.h"
 #include "spmd/base/memory.h"
 

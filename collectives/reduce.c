@@ -5,7 +5,7 @@
  * to it, and the result is narrowed into every output. So each array passes through the core once. The order of the
  * additions is the order of the arrays, for any piece size: results repeat bit for bit. */
 #include "collectives/reduce.h"
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 #include "spmd/device/offload.h"
 
 /* Elements per piece: they fill half the registers. */

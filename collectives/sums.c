@@ -1,7 +1,7 @@
 /* sums.c - see sums.h: once per CPU level. The build defines SL_ADD_ROWS, the function's name. */
 #include "collectives/sums.h"
 
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 
 /* Floats. Several vectors of one array are in flight at once, which hides the latency of its cache lines. */
 #if defined(__AVX__)

@@ -41,7 +41,7 @@
 #ifndef SL_SPMD_ENGINE_H
 #define SL_SPMD_ENGINE_H
 
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 #include "spmd/spmd.h"
 
 SL_BEGIN_C

@@ -10,7 +10,7 @@
 #ifndef SL_SPMD_RANDOM_H
 #define SL_SPMD_RANDOM_H
 
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 
 SL_BEGIN_C
 

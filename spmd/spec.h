@@ -7,7 +7,7 @@
 #ifndef SL_SPMD_SPEC_H
 #define SL_SPMD_SPEC_H
 
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 #include "spmd/mesh.h"
 
 SL_BEGIN_C

@@ -13,9 +13,11 @@ import tempfile
 # not include each other. A folder that is not here is the last one here that contains it ("drivers/tools/plan": "drivers").
 ORDER = """
     spmd/base
+    spmd/base/numbers
     spmd/schedule spmd/device
-    spmd/schedule/drawing spmd/schedule/synthesis
+    spmd/schedule/generators spmd/schedule/drawing spmd/schedule/synthesis
     spmd
+    spmd/placement
     collectives
     collectives/costs
     collectives/local collectives/mpi

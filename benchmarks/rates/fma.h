@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 
 struct sl_fma_loop {
     const char *level; /* "x86-64-v4" */

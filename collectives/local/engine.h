@@ -23,7 +23,7 @@
 
 #include "collectives/channel.h"
 #include "collectives/waits.h"
-#include "spmd/placement.h"
+#include "spmd/placement/placement.h"
 
 SL_BEGIN_C
 

@@ -7,7 +7,7 @@
 
 #include "collectives/engines.h"
 #include "spmd/device/device.h"
-#include "spmd/placement.h"
+#include "spmd/placement/placement.h"
 
 static const double time_to_end = 1;    /* seconds, for messages to arrive without a waiting process */
 static const double time_to_return = 2; /* seconds, for an absent coordinate to return */

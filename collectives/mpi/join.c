@@ -10,7 +10,7 @@
 #include "collectives/mpi/process.h"
 #include "collectives/mpi/shared.h"
 #include "spmd/device/device.h"
-#include "spmd/topology.h"
+#include "spmd/placement/topology.h"
 
 enum { TIME_TO_PRINT_MS = 200, TIME_TO_SPEAK_MS = 5000 };
 

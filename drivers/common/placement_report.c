@@ -10,7 +10,7 @@
 #include "drivers/common/metrics.h"
 #include "layers/training/exchange.h"
 #include "spmd/set.h"
-#include "spmd/topology.h"
+#include "spmd/placement/topology.h"
 
 /* Numbers of PUs, cores, packages or nodes. */
 typedef cpu_set_t numbers;

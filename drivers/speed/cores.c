@@ -7,7 +7,7 @@
 #include "collectives/engines.h"
 #include "collectives/launcher.h"
 #include "spmd/device/device.h"
-#include "spmd/topology.h"
+#include "spmd/placement/topology.h"
 
 int sl_cores_of(const struct sl_engine *engine) {
     return engine->table == &sl_engine_local && !strcmp(sl_device.name, "cpu") ? sl_topology_usable() : 0;

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "collectives/engines.h"
-#include "spmd/topology.h"
+#include "spmd/placement/topology.h"
 
 enum { MOST_TOLD = 3, MOST_PASSES = 4096, MOST_MICROBATCHES = 256 }; /* a table of more actions takes long to make */
 /* Limit of all plans together, and again of those that change the run, in seconds of computing, so the advice does

@@ -6,7 +6,7 @@
 #include "layers/kernels/loops/fours_internal.h"
 #include "layers/kernels/loops/fetch_internal.h"
 #include "layers/kernels/kernels.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 
 #if SL_STREAMS
 #include "layers/kernels/loops/hash_internal.h"

@@ -5,8 +5,8 @@
 #include "layers/kernels/dropout.h"
 #include "layers/kernels/loops/fours_internal.h"
 #include "layers/kernels/loops/settle_internal.h"
-#include "spmd/base/bf16.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/bf16.h"
+#include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
 enum {

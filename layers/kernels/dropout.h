@@ -6,7 +6,7 @@
 #ifndef SL_LAYERS_KERNELS_DROPOUT_H
 #define SL_LAYERS_KERNELS_DROPOUT_H
 
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 #include "spmd/random.h"
 
 SL_BEGIN_C

@@ -4,7 +4,7 @@
 
 #include "layers/kernels/loops/fours_internal.h"
 #include "layers/kernels/loops/fetch_internal.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/device/offload.h"
 
 SL_INLINE void fill_few(const size_t count, size_t i, float value, float *y) {

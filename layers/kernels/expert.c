@@ -3,7 +3,7 @@
  * The build defines SL_EXPERT_KERNELS, the table's name. */
 #include "layers/kernels/expert.h"
 #include "spmd/device/offload.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 
 /* ---- routing ---- */
 

@@ -7,8 +7,8 @@
 #include "layers/kernels/loops/fours_internal.h"
 #include "layers/kernels/loops/fetch_internal.h"
 #include "spmd/device/offload.h"
-#include "spmd/base/bf16.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/bf16.h"
+#include "spmd/base/numbers/vector_math.h"
 
 enum {
     ABREAST = 32, /* elements at a time if each is one long chain: several vectors hide its latency */

@@ -3,7 +3,7 @@
 #include "layers/kernels/sequence.h"
 #include "layers/kernels/loops/fours_internal.h"
 #include "layers/kernels/loops/settle_internal.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
 /* ---- rotations ---- */

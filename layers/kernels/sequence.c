@@ -6,10 +6,10 @@
 #include "layers/kernels/loops/fetch_internal.h"
 #include "layers/kernels/loops/settle_internal.h"
 #include "layers/kernels/loops/slices_internal.h"
-#include "spmd/base/as_left_internal.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/as_left_internal.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/device/offload.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 

@@ -5,13 +5,13 @@
  * device reaches. They are dense unless a stride (elements from one row to the next) is given. No kernel allocates;
  * each has finished when it returns.
  *
- * A result is a struct sl_out (spmd/base/dtype.h): floats, which may be rounded to bf16 and have a bf16 copy. Some
- * kernels also write bf16 without floats. A kernel that changes an array reads the result's floats. */
+ * A result is a struct sl_out (spmd/base/numbers/dtype.h): floats, which may be rounded to bf16 and have a bf16 copy.
+ * Some kernels also write bf16 without floats. A kernel that changes an array reads the result's floats. */
 #ifndef SL_LAYERS_KERNELS_SEQUENCE_H
 #define SL_LAYERS_KERNELS_SEQUENCE_H
 
 #include "spmd/base/base.h"
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 
 SL_BEGIN_C
 

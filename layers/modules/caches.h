@@ -6,7 +6,7 @@
 #define SL_LAYERS_MODULES_CACHES_H
 
 #include "spmd/base/budget.h"
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 #include "spmd/base/error.h"
 
 SL_BEGIN_C

@@ -7,7 +7,7 @@
 #ifndef SL_LAYERS_MODULES_LOAD_H
 #define SL_LAYERS_MODULES_LOAD_H
 
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 #include "spmd/base/error.h"
 #include "spmd/engine.h"
 

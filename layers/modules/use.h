@@ -2,7 +2,7 @@
 #ifndef SL_LAYERS_MODULES_USE_H
 #define SL_LAYERS_MODULES_USE_H
 
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 
 SL_BEGIN_C
 

@@ -6,7 +6,7 @@
 
 #include "collectives/reduce.h"
 #include "spmd/base/cpu_level.h"
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 
 enum { MOST = 2100, MEMBERS = 11 };
 

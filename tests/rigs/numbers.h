@@ -13,8 +13,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "spmd/base/bf16.h"
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/bf16.h"
+#include "spmd/base/numbers/dtype.h"
 #include "spmd/device/device.h"
 
 /* A 64-bit linear congruential generator; its upper half is good enough here. */

@@ -4,7 +4,7 @@
 #define SL_TESTS_RIGS_TOKEN_PROBLEM_H
 
 #include "tests/rigs/numbers.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 
 enum { COLUMNS = 16, SEQUENCES = 2, MICROBATCHES = 4 };
 

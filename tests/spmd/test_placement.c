@@ -13,7 +13,7 @@
 
 #include "collectives/collectives.h"
 #include "collectives/engines.h"
-#include "spmd/placement.h"
+#include "spmd/placement/placement.h"
 #include "spmd/random.h"
 
 enum { MOST_COORDINATES = 64 }; /* of its meshes */

@@ -6,7 +6,7 @@
 #ifndef SL_DRIVERS_TOOLS_MACHINE_MACHINE_H
 #define SL_DRIVERS_TOOLS_MACHINE_MACHINE_H
 
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 #include "spmd/base/error.h"
 #include "spmd/engine.h"
 #include "spmd/mesh.h"

@@ -393,8 +393,8 @@ static int program(struct sl_spmd *self, void *arg) {
     return status;
 }
 
-/* Measures SHARERS coordinates per core: whole replicas tied to a core (spmd/placement.h), in groups up to SHARERS;
- * and untied ones, in groups up to all coordinates. */
+/* Measures SHARERS coordinates per core: whole replicas tied to a core (spmd/placement/placement.h), in groups up to
+ * SHARERS; and untied ones, in groups up to all coordinates. */
 int sl_measure_sharing(const struct sl_engine *engine, const struct sl_gemm_backend *gemm, int places, bool brief,
                        struct sl_machine *machine) {
     const int most = SL_MACHINE_SPEEDS / SHARERS, all = SHARERS * (places < most ? places : most);

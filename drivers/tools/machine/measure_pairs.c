@@ -9,7 +9,7 @@
 #include "collectives/channel.h"
 #include "collectives/collectives.h"
 #include "spmd/base/hash.h"
-#include "spmd/topology.h"
+#include "spmd/placement/topology.h"
 
 enum { THROWS = 40, LARGE = 1 << 20 };
 

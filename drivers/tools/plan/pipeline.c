@@ -1,7 +1,7 @@
 /* pipeline.c - pipelines as tables, and their costs.
  *
  * The article on parallelism shows four, from Graphcore's tutorial on pipelining. Their ranks work in lockstep:
- * clocks tell when a rank works, and not only in which order (spmd/schedule/lockstep.c). */
+ * clocks tell when a rank works, and not only in which order (spmd/schedule/generators/lockstep.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "drivers/tools/tokens/shard_writer.h"
 #include "drivers/tools/tokens/tokens.h"
 #include "spmd/spmd.h"
-#include "spmd/topology.h"
+#include "spmd/placement/topology.h"
 
 enum { BATCH_BYTES = 1 << 24, BATCH_DOCUMENTS = 1 << 14 };
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "spmd/base/f16.h"
+#include "spmd/base/numbers/f16.h"
 
 static float half_at(const uint8_t *at) {
     uint16_t half;

@@ -15,7 +15,7 @@
 #ifndef SL_LAYERS_KERNELS_ATTENTION_ATTENTION_H
 #define SL_LAYERS_KERNELS_ATTENTION_ATTENTION_H
 
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 
 SL_BEGIN_C
 

@@ -11,7 +11,7 @@
 #include "layers/kernels/attention/attention_parts_internal.h"
 #include "layers/kernels/loops/vectors_internal.h"
 #include "spmd/base/memory.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
 /* HEADS: heads per pass; KEYS: keys in a block; STEP: keys per addition of values. */

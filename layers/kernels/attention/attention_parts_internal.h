@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "spmd/base/memory.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
 enum { FEW_BLOCKS = 4 }; /* most blocks of keys that one team processes alone: a second region takes about as long */

@@ -7,7 +7,7 @@
 
 #include "layers/kernels/loops/vectors_internal.h"
 #include "spmd/base/memory.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
 /* DOWN: rows of a tile, PAIR: its vectors of columns: their sums leave registers for a row of b. A tile of one vector

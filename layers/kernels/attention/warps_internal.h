@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "layers/kernels/loops/vectors_internal.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/device/offload.h"
 
 enum { WARPS = 4, WARP = 32, TEAM = WARPS * WARP }; /* a team has as many threads as a region (device/regions.c) */

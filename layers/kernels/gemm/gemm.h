@@ -8,8 +8,8 @@
 #ifndef SL_LAYERS_KERNELS_GEMM_GEMM_H
 #define SL_LAYERS_KERNELS_GEMM_GEMM_H
 
-#include "spmd/base/bf16.h"
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/bf16.h"
+#include "spmd/base/numbers/dtype.h"
 #include "spmd/base/error.h"
 
 SL_BEGIN_C

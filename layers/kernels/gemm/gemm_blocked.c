@@ -4,7 +4,7 @@
 #include "layers/kernels/gemm/rows/few_rows.h"
 #include "layers/kernels/gemm/gemm.h"
 #include "spmd/base/memory.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 
 enum { ROWS = 64, COLUMNS = 128, DEPTH = 128 }; /* of blocks; multiples of every vector's lanes */
 

@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 #include "spmd/base/memory.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
 #if defined(SL_DEVICE_CUDA)

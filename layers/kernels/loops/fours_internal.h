@@ -7,7 +7,7 @@
 #ifndef SL_LAYERS_KERNELS_LOOPS_FOURS_INTERNAL_H
 #define SL_LAYERS_KERNELS_LOOPS_FOURS_INTERNAL_H
 
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 #include "spmd/device/offload.h"
 
 #include <stdint.h>

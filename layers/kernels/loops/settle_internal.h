@@ -2,7 +2,7 @@
 #ifndef SL_LAYERS_KERNELS_LOOPS_SETTLE_INTERNAL_H
 #define SL_LAYERS_KERNELS_LOOPS_SETTLE_INTERNAL_H
 
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/device/offload.h"
 
 /* Returns element I of X, which is bf16 if HALF (a constant), else floats. */

@@ -10,7 +10,7 @@
 #ifndef SL_LAYERS_KERNELS_LOOPS_SLICES_INTERNAL_H
 #define SL_LAYERS_KERNELS_LOOPS_SLICES_INTERNAL_H
 
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
 enum {

@@ -4,7 +4,7 @@
 #ifndef SL_LAYERS_KERNELS_LOOPS_VECTORS_INTERNAL_H
 #define SL_LAYERS_KERNELS_LOOPS_VECTORS_INTERNAL_H
 
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 
 /* LANES: floats in a vector. TILE: rows of a tile, which share a load of a vector of columns; its sums fill the
  * registers. WIDE: vectors of columns of such a tile. */

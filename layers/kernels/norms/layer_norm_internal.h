@@ -5,8 +5,8 @@
 #include "layers/kernels/loops/fours_internal.h"
 #include "layers/kernels/loops/settle_internal.h"
 #include "layers/kernels/loops/slices_internal.h"
-#include "spmd/base/as_left_internal.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/as_left_internal.h"
+#include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
 /* ---- forward ---- */

@@ -12,7 +12,7 @@
 #include "layers/kernels/norms/rms_norm_internal.h"
 #include "layers/kernels/loops/settle_internal.h"
 #include "layers/kernels/loops/slices_internal.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
 enum {

@@ -7,7 +7,7 @@
 #define SL_LAYERS_KERNELS_NORMS_NORMS_H
 
 #include "spmd/base/base.h"
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 
 SL_BEGIN_C
 

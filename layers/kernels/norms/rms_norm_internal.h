@@ -6,8 +6,8 @@
 #include "layers/kernels/loops/fetch_internal.h"
 #include "layers/kernels/loops/settle_internal.h"
 #include "layers/kernels/loops/slices_internal.h"
-#include "spmd/base/bf16.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/bf16.h"
+#include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
 enum {

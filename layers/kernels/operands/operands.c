@@ -3,8 +3,8 @@
  * The build defines SL_OPERAND_KERNELS, the table's name. */
 #include "layers/kernels/operands/operands.h"
 #include "layers/kernels/loops/fours_internal.h"
-#include "spmd/base/as_left_internal.h"
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/as_left_internal.h"
+#include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #define SL_LAYERS_KERNELS_OPERANDS_OPERANDS_H
 
 #include "spmd/base/base.h"
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 
 SL_BEGIN_C
 

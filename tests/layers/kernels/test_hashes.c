@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/base/places.h"
 #include "spmd/device/device.h"
 

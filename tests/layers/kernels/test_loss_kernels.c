@@ -2,7 +2,7 @@
  * in double; with classes in one part, in chunks and on two coordinates. */
 #include "tests/rigs/sequence_levels.h"
 
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 
 /* A share of the classes, from FIRST on: a chunk's, or a coordinate's, which owns the rows' numbers. */
 struct loss_part {

@@ -5,7 +5,7 @@
 
 #include "layers/kernels/gemm/gemm.h"
 #include "layers/kernels/kernels.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 
 static const size_t shapes[][2] = {{1, 1}, {3, 1}, {2, 10}, {5, 33}, {7, 64}, {3, 512}, {2, 1100}};
 enum { SHAPES = sizeof shapes / sizeof *shapes, PARTS = 3 };

@@ -2,7 +2,7 @@
  * double; sharded arrays in one part and in two. */
 #include "tests/rigs/sequence_levels.h"
 
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 
 /* ---- copies and biases ---- */
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "layers/modules/gradient_check.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/base/memory.h"
 
 /* ---- gradients ---- */

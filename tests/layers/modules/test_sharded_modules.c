@@ -2,7 +2,7 @@
 #include "tests/rigs/sharded_rig.h"
 
 #include "layers/modules/gradient_check.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 
 static const char *const meshes[] = {"data=1",          "tensor=1",        "tensor=2",        "tensor=4",
                                      "data=2",          "data=2,tensor=2", "tensor=4,data=2", "data=2,tensor=1",

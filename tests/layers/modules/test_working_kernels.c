@@ -3,7 +3,7 @@
 #include "layers/modules/kept.h"
 #include "layers/modules/modules.h"
 #include "layers/training/exchange.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/base/memory.h"
 #include "tests/rigs/run_on.h"
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/base/places.h"
 
 enum { COUNT = 1500 };

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 
 typedef float float_function(float x);
 typedef double double_function(double x);

@@ -4,7 +4,7 @@
  * SL_BLOCK_ROWS, the table's name, and lets the compiler fuse a * b + c. */
 #include "layers/kernels/gemm/blocks/block_rows.h"
 #include "layers/kernels/loops/lanes_internal.h"
-#include "spmd/base/f16.h"
+#include "spmd/base/numbers/f16.h"
 #include "spmd/base/memory.h"
 
 #if defined(__F16C__)

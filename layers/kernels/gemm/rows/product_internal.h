@@ -6,7 +6,7 @@
 #define SL_LAYERS_KERNELS_GEMM_ROWS_PRODUCT_INTERNAL_H
 
 #include "layers/kernels/loops/lanes_internal.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 
 /* Type of B, and of A in a weight's gradient. Sources that are built with SL_BF16_WEIGHTS widen it while they read it.
  */

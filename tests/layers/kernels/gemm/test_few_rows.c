@@ -3,7 +3,7 @@
 
 #include "layers/kernels/gemm/rows/few_rows.h"
 
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/gemm/gemm.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/device/device.h"
 
 #include <dirent.h>

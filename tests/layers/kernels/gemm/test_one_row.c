@@ -4,7 +4,7 @@
 #include "layers/kernels/gemm/rows/one_row.h"
 #include "layers/kernels/gemm/rows/few_rows.h"
 #include "layers/kernels/gemm/gemm.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/base/crew.h"
 
 #include <stdio.h>

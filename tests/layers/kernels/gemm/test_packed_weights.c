@@ -4,7 +4,7 @@
 #include "layers/kernels/gemm/gemm.h"
 #include "layers/kernels/gemm/rows/one_row.h"
 #include "layers/kernels/gemm/rows/packed_weights.h"
-#include "spmd/base/bf16.h"
+#include "spmd/base/numbers/bf16.h"
 #include "spmd/base/memory.h"
 
 /* Columns of less than a strip, and of several with a remainder; terms of one part of the sums and of several. */

@@ -1,11 +1,11 @@
 /* dtype.h - element types; arrays with a type: rows for kernels and products to read, and results to write. To add a
  * type, add a constant, a row of the table (dtype.c), and a case of sl_load_float and sl_store_float. If further code
  * needs a case, the compiler warns (-Wswitch). */
-#ifndef SL_SPMD_BASE_DTYPE_H
-#define SL_SPMD_BASE_DTYPE_H
+#ifndef SL_SPMD_BASE_NUMBERS_DTYPE_H
+#define SL_SPMD_BASE_NUMBERS_DTYPE_H
 
-#include "spmd/base/bf16.h"
-#include "spmd/base/f16.h"
+#include "spmd/base/numbers/bf16.h"
+#include "spmd/base/numbers/f16.h"
 
 SL_BEGIN_C
 

@@ -3,8 +3,8 @@
  *
  * Errors are below 1 ulp, 1.2 for exp2, 2.5 for sigmoid; infinities, NaN and subnormal numbers behave as in <math.h>.
  * Ranges are reduced and approximated as in Moshier's Cephes library (expf.c, exp2f.c, logf.c). */
-#ifndef SL_SPMD_BASE_VECTOR_MATH_H
-#define SL_SPMD_BASE_VECTOR_MATH_H
+#ifndef SL_SPMD_BASE_NUMBERS_VECTOR_MATH_H
+#define SL_SPMD_BASE_NUMBERS_VECTOR_MATH_H
 
 #include <math.h>
 #include <string.h>

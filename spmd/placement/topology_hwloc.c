@@ -1,7 +1,7 @@
 /* topology_hwloc.c - hwloc's tree of packages, NUMA nodes, caches and cores, read off leaf by leaf. */
 #include <hwloc.h>
 
-#include "spmd/topology.h"
+#include "spmd/placement/topology.h"
 
 /* Reads only the positions of processors: further data of hwloc would cost time. */
 enum {

@@ -1,5 +1,5 @@
 /* placement.c - neighbours in the mesh become neighbours on the machine. */
-#include "spmd/placement.h"
+#include "spmd/placement/placement.h"
 
 #include <stdlib.h>
 #include <string.h>

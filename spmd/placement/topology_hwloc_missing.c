@@ -1,5 +1,5 @@
 /* topology_hwloc_missing.c - for builds without hwloc: the machine's structure is unknown. */
-#include "spmd/topology.h"
+#include "spmd/placement/topology.h"
 
 bool sl_topology_machine(struct sl_topology *topology) {
     (void)topology;

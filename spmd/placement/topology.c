@@ -1,5 +1,5 @@
 /* topology.c - the PUs this process may use. */
-#include "spmd/topology.h"
+#include "spmd/placement/topology.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -5,11 +5,11 @@
  * "pipe", then the others in their order, independent of the order of the mesh. Neighbours in this walk become
  * neighbours on the machine: the coordinates of one pipeline share a cache, a NUMA node, a package, or a group of GPUs
  * joined by NVLink, if one is large enough. */
-#ifndef SL_SPMD_PLACEMENT_H
-#define SL_SPMD_PLACEMENT_H
+#ifndef SL_SPMD_PLACEMENT_PLACEMENT_H
+#define SL_SPMD_PLACEMENT_PLACEMENT_H
 
 #include "spmd/mesh.h"
-#include "spmd/topology.h"
+#include "spmd/placement/topology.h"
 
 SL_BEGIN_C
 

@@ -1,8 +1,8 @@
 /* f16.h - IEEE 754's half precision, as uint16_t: a type of files; no computation uses it. */
-#ifndef SL_SPMD_BASE_F16_H
-#define SL_SPMD_BASE_F16_H
+#ifndef SL_SPMD_BASE_NUMBERS_F16_H
+#define SL_SPMD_BASE_NUMBERS_F16_H
 
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 
 SL_BEGIN_C
 

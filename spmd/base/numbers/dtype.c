@@ -1,5 +1,5 @@
 /* dtype.c - the table of element types. */
-#include "spmd/base/dtype.h"
+#include "spmd/base/numbers/dtype.h"
 
 const struct sl_dtype_row sl_dtypes[] = {
     [SL_F32] = {.name = "f32", .label = "F32", .size = 4},

@@ -1,8 +1,8 @@
 /* bf16.h - bfloat16: the upper half of a float, as uint16_t. */
-#ifndef SL_SPMD_BASE_BF16_H
-#define SL_SPMD_BASE_BF16_H
+#ifndef SL_SPMD_BASE_NUMBERS_BF16_H
+#define SL_SPMD_BASE_NUMBERS_BF16_H
 
-#include "spmd/base/vector_math.h"
+#include "spmd/base/numbers/vector_math.h"
 
 SL_BEGIN_C
 

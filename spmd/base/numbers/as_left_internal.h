@@ -1,7 +1,7 @@
 /* as_left_internal.h - calls kernels with constants for the form of an array (struct sl_out in
- * spmd/base/dtype.h). */
-#ifndef SL_SPMD_BASE_AS_LEFT_INTERNAL_H
-#define SL_SPMD_BASE_AS_LEFT_INTERNAL_H
+ * spmd/base/numbers/dtype.h). */
+#ifndef SL_SPMD_BASE_NUMBERS_AS_LEFT_INTERNAL_H
+#define SL_SPMD_BASE_NUMBERS_AS_LEFT_INTERNAL_H
 
 /* Calls CALL(floats, rounds, stores) with constants: whether the floats at FLOATS are written, whether they are rounded
  * to bf16 (ROUNDS), whether a bf16 copy is stored at STORED. FLOATS or STORED may be NULL. One loop for all cases would

@@ -4,8 +4,8 @@
  * two PUs are as far apart as the largest gap between them in the list.
  *
  * hwloc provides the list. In a build without hwloc (SL_HWLOC=OFF) all PUs are equally far apart. */
-#ifndef SL_SPMD_TOPOLOGY_H
-#define SL_SPMD_TOPOLOGY_H
+#ifndef SL_SPMD_PLACEMENT_TOPOLOGY_H
+#define SL_SPMD_PLACEMENT_TOPOLOGY_H
 
 #include "spmd/base/base.h"
 
