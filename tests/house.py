@@ -19,7 +19,8 @@ ORDER = """
     spmd
     spmd/placement
     collectives
-    collectives/costs
+    collectives/costs collectives/sums
+    collectives/mpi/process
     collectives/local collectives/mpi
     collectives/replay
     collectives/nccl

@@ -1,10 +1,10 @@
 /* move.c - a member's share of the data movement of a call on the local engine, directly between the members' buffers.
  */
-#include "collectives/copies.h"
+#include "collectives/sums/copies.h"
 #include "collectives/local/communicator_internal.h"
 #include "collectives/operations.h"
-#include "collectives/reduce.h"
-#include "collectives/sums.h"
+#include "collectives/sums/reduce.h"
+#include "collectives/sums/sums.h"
 #include "spmd/device/device.h"
 
 enum { AT_ONCE = 16 }; /* runs */

@@ -9,7 +9,7 @@
 
 #include "collectives/mpi/hosts.h"
 #include "collectives/mpi/mailbox_internal.h"
-#include "collectives/reduce.h"
+#include "collectives/sums/reduce.h"
 
 /* ---- lanes ---- */
 

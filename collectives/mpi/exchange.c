@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/copies.h"
+#include "collectives/sums/copies.h"
 #include "collectives/costs/costs.h"
-#include "collectives/reduce.h"
+#include "collectives/sums/reduce.h"
 
 enum {
     SHORT_MESSAGE = 1024, /* bytes: up to this size MPI accepts a message at once, and maybe beyond */

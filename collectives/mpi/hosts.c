@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "collectives/mpi/mailbox_internal.h"
-#include "collectives/reduce.h"
+#include "collectives/sums/reduce.h"
 
 /* ---- members of this host ---- */
 

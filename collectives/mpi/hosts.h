@@ -27,7 +27,7 @@
 #ifndef SL_COLLECTIVES_MPI_HOSTS_H
 #define SL_COLLECTIVES_MPI_HOSTS_H
 
-#include "collectives/mpi/shared.h"
+#include "collectives/mpi/process/shared.h"
 #include "collectives/mpi/wire.h"
 
 SL_BEGIN_C

@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/copies.h"
-#include "collectives/reduce.h"
-#include "collectives/sums.h"
+#include "collectives/sums/copies.h"
+#include "collectives/sums/reduce.h"
+#include "collectives/sums/sums.h"
 #include "spmd/base/memory.h"
 
 enum {

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "collectives/costs/costs.h"
-#include "collectives/mpi/shared.h"
+#include "collectives/mpi/process/shared.h"
 #include "collectives/mpi/wire.h"
 
 SL_BEGIN_C

@@ -18,9 +18,9 @@
 
 #include <stdatomic.h>
 
-#include "collectives/mpi/board.h"
-#include "collectives/mpi/process.h"
-#include "collectives/mpi/shared.h"
+#include "collectives/mpi/process/board.h"
+#include "collectives/mpi/process/process.h"
+#include "collectives/mpi/process/shared.h"
 #include "spmd/set.h"
 
 SL_BEGIN_C

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "collectives/operations.h"
-#include "collectives/reduce.h"
+#include "collectives/sums/reduce.h"
 #include "spmd/device/device.h"
 
 /* ---- layout of blocks ---- */

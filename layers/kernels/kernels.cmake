@@ -19,7 +19,7 @@ set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
 # Sources with target regions, in builds for devices: a program contains each once, linked as an object, because linkers do not
 # find the images of objects in archives.
 if(NOT SL_DEVICE STREQUAL cpu)
-    set(regions ${kernels} ${device_kernels} ${optimizers} kernels/gemm/gemm_reference.c ../collectives/reduce.c ../collectives/collect.c
+    set(regions ${kernels} ${device_kernels} ${optimizers} kernels/gemm/gemm_reference.c ../collectives/sums/reduce.c ../collectives/sums/collect.c
         ../spmd/device/${SL_DEVICE}.c)
     add_library(sl_target OBJECT ${regions})
     target_link_libraries(sl_target PUBLIC sl_options ${SL_DEVICE_LIBRARIES})

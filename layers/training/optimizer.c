@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collectives/reduce.h"
+#include "collectives/sums/reduce.h"
 #include "spmd/device/device.h"
 
 /* The table; its rows are defined in the files optimizer_NAME.c. */

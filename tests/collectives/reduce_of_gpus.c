@@ -1,6 +1,6 @@
 /* reduce_of_gpus.c - sums of several arrays as GPUs compute them, by the CPU: the same source with a GPU's constants.
  * The build gives reduce.c this device, and the test these functions in place of sl_reduce and sl_reduce_matrices. */
-#include "collectives/reduce.h"
+#include "collectives/sums/reduce.h"
 #include "spmd/device/device.h"
 
 static void begin_region(void) {}

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "collectives/reduce.h"
+#include "collectives/sums/reduce.h"
 #include "spmd/base/cpu_level.h"
 #include "spmd/base/numbers/dtype.h"
 

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "collectives/copies.h"
-#include "collectives/sums.h"
+#include "collectives/sums/copies.h"
+#include "collectives/sums/sums.h"
 
 enum { ROWS = 3, STRIDE = 300, Y_STRIDE = 295, MEMBERS = 3 };
 

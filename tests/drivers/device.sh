@@ -94,7 +94,7 @@ offload)
     unset SL_TEST_FILTER
     all_ran "the optimizer sgd runs on a device" "$layers/training/optimizer_sgd.c" "$build/tests/test_sgd"
     all_ran "plain products run on a device" "$layers/kernels/gemm/gemm_reference.c" "$build/tests/test_gemm"
-    all_ran "sums of collectives run on a device" "$layers/../collectives/reduce.c" "$build/tests/test_collectives"
+    all_ran "sums of collectives run on a device" "$layers/../collectives/sums/reduce.c" "$build/tests/test_collectives"
     all_ran "an optimizer of one's own runs on a device" "$layers/../drivers/examples/regression.c" "$build/drivers/regression"
     all_ran "a module of one's own runs on a device" "$layers/../drivers/examples/custom_module.c" "$build/drivers/custom_module"
     all_ran "a convolution's layers run on a device" "$layers/../drivers/examples/convolution_layers.h" "$build/tests/test_convolution"

@@ -1,7 +1,7 @@
 /* scatters.c - see scatters.h. */
 #include "layers/modules/parameters/scatters.h"
 
-#include "collectives/sums.h"
+#include "collectives/sums/sums.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 

@@ -2,7 +2,7 @@
  *
  * A stopped process (SIGSTOP, or forgotten by job control) is alive, but neither computes nor answers. Others of its
  * host see its state in /proc, so it is distinguished from a working one for any length of work. */
-#include "collectives/mpi/process.h"
+#include "collectives/mpi/process/process.h"
 
 #include <ctype.h>
 #include <dirent.h>

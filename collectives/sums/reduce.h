@@ -1,7 +1,7 @@
 /* reduce.h - sums and maxima of several arrays: the arithmetic of psum, pmean, pmax and psum_scatter for engines with
  * their own arithmetic. */
-#ifndef SL_COLLECTIVES_REDUCE_H
-#define SL_COLLECTIVES_REDUCE_H
+#ifndef SL_COLLECTIVES_SUMS_REDUCE_H
+#define SL_COLLECTIVES_SUMS_REDUCE_H
 
 #include "collectives/operations.h"
 

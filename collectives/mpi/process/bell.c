@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "collectives/engines.h"
-#include "collectives/mpi/process.h"
-#include "collectives/mpi/shared.h"
+#include "collectives/mpi/process/process.h"
+#include "collectives/mpi/process/shared.h"
 
 enum {
     SPINS = 200,       /* if every process has its own core: polls without a pause, about 100 us */

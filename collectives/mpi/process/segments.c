@@ -3,7 +3,7 @@
  * Each process makes a file in /dev/shm, which its neighbours map while MPI starts. Without a name the memory exists as
  * long as it is mapped, so nothing is left when the launcher, which would remove the files, is killed. When MPI is left
  * in order, it removes the file itself, with a loud message if there is none: it gets an empty one for that. */
-#include "collectives/mpi/shared.h"
+#include "collectives/mpi/process/shared.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* copies.c - see copies.h. Layers sharded over coordinates have short rows: a memcpy call per row would take longer
  * than the copy itself, and would fetch a peer's cache lines one after the other. */
-#include "collectives/copies.h"
+#include "collectives/sums/copies.h"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "collectives/mpi/board.h"
-#include "collectives/mpi/process.h"
-#include "collectives/mpi/shared.h"
+#include "collectives/mpi/process/board.h"
+#include "collectives/mpi/process/process.h"
+#include "collectives/mpi/process/shared.h"
 
 static const double time_to_come = 1; /* seconds, for a process's last message to a meeting before it ended */
 

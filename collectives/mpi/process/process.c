@@ -1,6 +1,6 @@
 /* process.c - this process among the others: which of them are on its host, which have ended or are stopped, and which
  * one prints. */
-#include "collectives/mpi/process.h"
+#include "collectives/mpi/process/process.h"
 
 #include <errno.h>
 #include <sched.h>

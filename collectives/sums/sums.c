@@ -1,5 +1,5 @@
 /* sums.c - see sums.h: once per CPU level. The build defines SL_ADD_ROWS, the function's name. */
-#include "collectives/sums.h"
+#include "collectives/sums/sums.h"
 
 #include "spmd/base/numbers/vector_math.h"
 

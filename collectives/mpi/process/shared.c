@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "collectives/mpi/process.h"
-#include "collectives/mpi/shared.h"
+#include "collectives/mpi/process/process.h"
+#include "collectives/mpi/process/shared.h"
 
 /* Checks the file size limit: a file beyond it would end the process. */
 static bool may_be(size_t bytes) {

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "collectives/launcher.h"
-#include "collectives/mpi/board.h"
-#include "collectives/mpi/process.h"
-#include "collectives/mpi/shared.h"
+#include "collectives/mpi/process/board.h"
+#include "collectives/mpi/process/process.h"
+#include "collectives/mpi/process/shared.h"
 #include "spmd/device/device.h"
 #include "spmd/placement/topology.h"
 

@@ -1,6 +1,6 @@
 /* shared.h - what the processes of one host share: memory, and bells in it that wake them. */
-#ifndef SL_COLLECTIVES_MPI_SHARED_H
-#define SL_COLLECTIVES_MPI_SHARED_H
+#ifndef SL_COLLECTIVES_MPI_PROCESS_SHARED_H
+#define SL_COLLECTIVES_MPI_PROCESS_SHARED_H
 
 #include <mpi.h>
 

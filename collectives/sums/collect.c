@@ -1,5 +1,5 @@
 /* collect.c - copies several blocks, each between its own pair of arrays, in one target region: for devices. */
-#include "collectives/copies.h"
+#include "collectives/sums/copies.h"
 #include "spmd/device/offload.h"
 
 /* Largest unit copied by a thread. */

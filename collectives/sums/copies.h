@@ -1,6 +1,6 @@
 /* copies.h - strided copies of rows. */
-#ifndef SL_COLLECTIVES_COPIES_H
-#define SL_COLLECTIVES_COPIES_H
+#ifndef SL_COLLECTIVES_SUMS_COPIES_H
+#define SL_COLLECTIVES_SUMS_COPIES_H
 
 #include <stddef.h>
 

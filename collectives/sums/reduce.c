@@ -4,7 +4,7 @@
  * Elements are processed in pieces, in registers: a piece is widened from the first array, the other arrays are added
  * to it, and the result is narrowed into every output. So each array passes through the core once. The order of the
  * additions is the order of the arrays, for any piece size: results repeat bit for bit. */
-#include "collectives/reduce.h"
+#include "collectives/sums/reduce.h"
 #include "spmd/base/numbers/dtype.h"
 #include "spmd/device/offload.h"
 

@@ -1,6 +1,6 @@
 /* board.h - state of the processes of a host, shared among them. */
-#ifndef SL_COLLECTIVES_MPI_BOARD_H
-#define SL_COLLECTIVES_MPI_BOARD_H
+#ifndef SL_COLLECTIVES_MPI_PROCESS_BOARD_H
+#define SL_COLLECTIVES_MPI_PROCESS_BOARD_H
 
 #include <mpi.h>
 

@@ -4,8 +4,8 @@
  * It is a thread without calls of MPI. If another process of this host has been stopped for the timeout, or if the
  * start takes PATIENCE longer than the timeout, one process prints it, and each ends: the launcher then ends the
  * remaining ones. /proc shows stopped processes; one process of the host reads it for all. */
-#include "collectives/mpi/process.h"
-#include "collectives/mpi/shared.h"
+#include "collectives/mpi/process/process.h"
+#include "collectives/mpi/process/shared.h"
 
 #include <errno.h>
 #include <pthread.h>

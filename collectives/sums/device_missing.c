@@ -1,6 +1,6 @@
 /* device_missing.c - builds without devices: all memory is the host's. */
-#include "collectives/copies.h"
-#include "collectives/reduce.h"
+#include "collectives/sums/copies.h"
+#include "collectives/sums/reduce.h"
 
 void sl_reduce_on_device(enum sl_reduction reduction, enum sl_dtype dtype, float scale,
                          const struct sl_matrices *matrices, int inputs, const void *const *input, int outputs,

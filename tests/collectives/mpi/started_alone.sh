@@ -1,7 +1,7 @@
 #!/bin/sh
 # started_alone.sh DRIVERS - a process of engine mpi that no launcher has started, beside one that is stopped and has the
 # same parent, as a shell's jobs have: they have nothing to do with each other; prints TAP.
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 sleep 1000 &
 stranger=$!
 kill -STOP $stranger

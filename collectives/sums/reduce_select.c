@@ -1,6 +1,6 @@
 /* reduce_select.c - selects the summing functions for the process's CPU. All levels give the same bits. */
-#include "collectives/reduce.h"
-#include "collectives/sums.h"
+#include "collectives/sums/reduce.h"
+#include "collectives/sums/sums.h"
 #include "spmd/base/cpu_level.h"
 
 typedef void reduce(enum sl_reduction, enum sl_dtype, float scale, const struct sl_matrices *, int inputs,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "collectives/engines.h"
-#include "collectives/mpi/process.h"
+#include "collectives/mpi/process/process.h"
 #include "collectives/signatures.h"
 #include "spmd/base/build_id.h"
 #include "spmd/device/device.h"

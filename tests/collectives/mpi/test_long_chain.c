@@ -13,9 +13,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "collectives/mpi/board.h"
-#include "collectives/mpi/process.h"
-#include "collectives/mpi/shared.h"
+#include "collectives/mpi/process/board.h"
+#include "collectives/mpi/process/process.h"
+#include "collectives/mpi/process/shared.h"
 #include "collectives/mpi/word.h"
 
 enum { COORDINATES = 1024, NUMBER = 7, STACK = 256 * 1024 };

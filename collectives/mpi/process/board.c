@@ -10,9 +10,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "collectives/mpi/board.h"
-#include "collectives/mpi/process.h"
-#include "collectives/mpi/shared.h"
+#include "collectives/mpi/process/board.h"
+#include "collectives/mpi/process/process.h"
+#include "collectives/mpi/process/shared.h"
 
 struct finding {
     _Atomic uint64_t looked; /* us: time of the last check */

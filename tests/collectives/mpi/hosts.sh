@@ -2,9 +2,9 @@
 # hosts.sh PROGRAM - test_hosts on one host and on several, of equal and of different numbers of processes; prints TAP.
 # SL_TEST_LONG: also 64 and 256 processes.
 program=$1
-mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
+mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
 command -v mpirun >/dev/null || exec "$mpirun"
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 
 # runs N HOSTS: on N processes.
 runs() {

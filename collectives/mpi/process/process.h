@@ -9,8 +9,8 @@
  * - wire.h: its data.
  *
  * Above them engine.c runs a program. Before and after a run, and before they exit, all processes meet (meeting.c). */
-#ifndef SL_COLLECTIVES_MPI_PROCESS_H
-#define SL_COLLECTIVES_MPI_PROCESS_H
+#ifndef SL_COLLECTIVES_MPI_PROCESS_PROCESS_H
+#define SL_COLLECTIVES_MPI_PROCESS_PROCESS_H
 
 #include <mpi.h>
 

@@ -1,6 +1,6 @@
 /* sums.h - sums of strided rows from the memory of several coordinates. */
-#ifndef SL_COLLECTIVES_SUMS_H
-#define SL_COLLECTIVES_SUMS_H
+#ifndef SL_COLLECTIVES_SUMS_SUMS_H
+#define SL_COLLECTIVES_SUMS_SUMS_H
 
 #include <stdbool.h>
 #include <stddef.h>
