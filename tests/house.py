@@ -32,15 +32,18 @@ ORDER = """
     layers/kernels/gemm layers/formats/stores
     layers/formats/models layers/formats/tokens
     layers/formats/tokenizers
+    layers/modules/calls
     layers/modules/parameters
     layers/modules
-    layers/modules/feedforward
+    layers/modules/feedforward layers/modules/norms
     layers/modules/sequence
     layers/records/journal
-    layers/training/exact
+    layers/training/exact layers/training/optimizers
     layers/training
+    layers/training/trace
     layers/records/snapshot layers/records/replay
     layers/models
+    layers/models/published
     layers/models/peft
     shardloop
     drivers/command_line

@@ -8,7 +8,7 @@
 #define SL_DRIVERS_COMMON_OPTIMIZER_OPTIONS_H
 
 #include "drivers/common/options.h"
-#include "layers/training/optimizer.h"
+#include "layers/training/optimizers/optimizer.h"
 
 struct sl_optimizer_flags {
     const char *name; /* as in the table of optimizers */

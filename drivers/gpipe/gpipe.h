@@ -5,7 +5,7 @@
 #include "layers/modules/modules.h"
 #include "layers/formats/stores/safetensors.h"
 #include "layers/models/forecast.h"
-#include "layers/training/trace_file.h"
+#include "layers/training/trace/trace_file.h"
 #include "spmd/schedule/schedule.h"
 
 /* Names of the mesh's axes. */

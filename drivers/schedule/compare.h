@@ -11,7 +11,7 @@
 /* Parts of a rank's time: every moment of a step belongs to one of them. */
 enum schedule_part {
     SCHEDULE_PART_COMPUTE,
-    SCHEDULE_PART_NOT_READY, /* these three as in layers/modules/profile.h */
+    SCHEDULE_PART_NOT_READY, /* these three as in layers/modules/calls/profile.h */
     SCHEDULE_PART_TRANSFER,
     SCHEDULE_PART_NO_CORE,
     SCHEDULE_PART_COMMUNICATION, /* the rank's own work on messages */

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "layers/modules/profile.h"
+#include "layers/modules/calls/profile.h"
 #include "spmd/device/device.h"
 
 /* Prints PROFILE[mesh->size] as milliseconds per step, over STEPS steps: a table with a row per coordinate, and a

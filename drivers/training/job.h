@@ -11,7 +11,7 @@
 #define SL_DRIVERS_TRAINING_JOB_H
 
 #include "drivers/training/training_options.h"
-#include "layers/training/trace_file.h"
+#include "layers/training/trace/trace_file.h"
 #include "layers/training/trainer.h"
 #include "spmd/schedule/registry.h"
 

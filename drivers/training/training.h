@@ -10,8 +10,8 @@
 #include "drivers/training/job.h"
 #include "drivers/training/learning_rate.h"
 #include "drivers/training/report.h"
-#include "layers/training/trace_file.h"
-#include "layers/modules/profile.h"
+#include "layers/training/trace/trace_file.h"
+#include "layers/modules/calls/profile.h"
 
 struct sl_training;
 
@@ -37,8 +37,8 @@ struct sl_training_type {
 struct sl_training_measured {
     int64_t steps; /* 1: all times are of this step; 0: NaN */
     double median, fast, slow, bytes;
-    /* NaN if unknown, as when coordinates share cores: the bubble (layers/modules/profile.h), and the share of the
-     * passes' time in which other programs used their cores. */
+    /* NaN if unknown, as when coordinates share cores: the bubble (layers/modules/calls/profile.h), and the share of
+     * the passes' time in which other programs used their cores. */
     double bubble, taken;
 };
 

@@ -9,7 +9,7 @@
 #include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
 #include "layers/models/adapters.h"
-#include "layers/models/publish_files.h"
+#include "layers/models/published/publish_files.h"
 
 #define FIELD(name) offsetof(struct transformer_config, name)
 const struct sl_option transformer_export_table[] = {

@@ -11,7 +11,7 @@
 #include "drivers/training/training.h"
 #include "layers/models/generate.h"
 #include "layers/models/peft/peft.h"
-#include "layers/models/publish.h"
+#include "layers/models/published/publish.h"
 #include "layers/models/transformer.h"
 #include "layers/formats/tokens/prompts.h"
 

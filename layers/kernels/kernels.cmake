@@ -13,8 +13,8 @@ if(SL_DEVICE STREQUAL cuda)
     set_source_files_properties(${device_kernels} PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 endif()
 
-# Optimizers, a file each; the table is in training/optimizer.c.
-set(optimizers training/optimizer_adamw.c training/optimizer_sgd.c)
+# Optimizers, a file each; the table is in training/optimizers/optimizer.c.
+set(optimizers training/optimizers/optimizer_adamw.c training/optimizers/optimizer_sgd.c)
 
 # Sources with target regions, in builds for devices: a program contains each once, linked as an object, because linkers do not
 # find the images of objects in archives.

@@ -16,8 +16,8 @@
 
 #include <stdio.h>
 
-#include "layers/modules/profile.h"
-#include "layers/training/trace_file.h"
+#include "layers/modules/calls/profile.h"
+#include "layers/training/trace/trace_file.h"
 #include "layers/training/trainer.h"
 
 SL_BEGIN_C
@@ -35,7 +35,7 @@ void sl_watch_begin(struct sl_watch *watch, struct sl_spmd *self, struct sl_trai
 void sl_watch_end(struct sl_watch *watch, struct sl_trainer *trainer);
 
 struct sl_step_forecast {
-    double ms, bubble;                   /* predicted, per step; bubble as in layers/modules/profile.h */
+    double ms, bubble;                   /* predicted, per step; bubble as in layers/modules/calls/profile.h */
     double measured_ms, measured_bubble; /* measured_bubble is NaN if coordinates share cores: it is then unknown */
     int run;                             /* microbatches per action (spmd/schedule/fuse.h) */
     double planned, held;                /* bytes of the coordinate with the largest plan */

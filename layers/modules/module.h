@@ -45,17 +45,17 @@
 
 #include "collectives/waits.h"
 #include "layers/kernels/gemm/gemm.h"
-#include "layers/modules/batch.h"
-#include "layers/modules/caches.h"
+#include "layers/modules/calls/batch.h"
+#include "layers/modules/calls/caches.h"
 #include "spmd/cut.h"
 #include "layers/modules/parameters/gathers.h"
-#include "layers/modules/groups.h"
+#include "layers/modules/calls/groups.h"
 #include "layers/modules/load.h"
 #include "layers/modules/parameters/parameters.h"
-#include "layers/modules/profile.h"
+#include "layers/modules/calls/profile.h"
 #include "layers/modules/parameters/rules.h"
 #include "layers/modules/parameters/scatters.h"
-#include "layers/modules/use.h"
+#include "layers/modules/calls/use.h"
 
 SL_BEGIN_C
 

@@ -7,7 +7,7 @@
  *     shardloop.checkpoint  version of this layout: 2; files of version 1 have no checksums, and can be loaded
  *     shardloop.xxh3        checksums of all other contents (layers/formats/stores/checksums.h)
  *     step, samples, seed   the fields of struct sl_checkpoint
- *     optimizer             its name, as in layers/training/optimizer.h; adamw if the entry is missing
+ *     optimizer             its name, as in layers/training/optimizers/optimizer.h; adamw if the entry is missing
  *     base                  if only adapters' values are saved: the source of the other values; base.*
  *                           are the writer's notes that identify them. Without base the file has all values
  *     config.KEY            settings to compare when the run resumes, such as the model's sizes

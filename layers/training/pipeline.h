@@ -42,7 +42,7 @@ struct sl_pipeline; /* opaque */
 struct sl_pipeline_options {
     const struct sl_rule *rules; /* rules for the parameters' specs; may be NULL */
     const char *axis;            /* axis of the ranks */
-    /* Other axes, for communication of modules (layers/modules/groups.h); may be NULL. */
+    /* Other axes, for communication of modules (layers/modules/calls/groups.h); may be NULL. */
     const char *const *group_axes;
     /* One of group_axes. Sums over it are in the order of a tree of LEAVES, which is 1, 2, 4, ... and a multiple of the
      * axis's size, so that bits do not depend on that size (layers/modules/leaves.h). NULL: sums are in the order of

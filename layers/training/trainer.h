@@ -7,7 +7,7 @@
 #define SL_LAYERS_TRAINING_TRAINER_H
 
 #include "layers/records/journal/journal.h"
-#include "layers/training/optimizer.h"
+#include "layers/training/optimizers/optimizer.h"
 #include "layers/training/pipeline.h"
 #include "layers/formats/stores/safetensors.h"
 #include "layers/training/update.h"

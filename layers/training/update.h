@@ -25,9 +25,9 @@
 #define SL_LAYERS_TRAINING_UPDATE_H
 
 #include "collectives/collectives.h"
-#include "layers/modules/profile.h"
+#include "layers/modules/calls/profile.h"
 #include "layers/training/exact/leaves.h"
-#include "layers/training/optimizer.h"
+#include "layers/training/optimizers/optimizer.h"
 #include "layers/training/trace.h"
 
 SL_BEGIN_C

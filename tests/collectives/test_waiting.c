@@ -9,7 +9,7 @@
 #include "collectives/channel.h"
 #include "collectives/collectives.h"
 #include "collectives/engines.h"
-#include "layers/modules/profile.h"
+#include "layers/modules/calls/profile.h"
 
 /* Seconds. */
 struct record {

@@ -10,7 +10,7 @@
 
 #include "drivers/tools/text/documents.h"
 #include "layers/models/peft/peft.h"
-#include "layers/models/published_internal.h"
+#include "layers/models/published/published_internal.h"
 #include "layers/formats/quantized/quantized.h"
 #include "layers/formats/stores/safetensors.h"
 #include "layers/formats/tokens/token_format.h"

@@ -92,7 +92,7 @@ offload)
     export SL_TEST_FILTER=meshes_equal_one_coordinate # the runtime writes a gigabyte about the others
     all_ran "what published models need runs on a device" "$layers/kernels/published.c" "$build/tests/test_gqa"
     unset SL_TEST_FILTER
-    all_ran "the optimizer sgd runs on a device" "$layers/training/optimizer_sgd.c" "$build/tests/test_sgd"
+    all_ran "the optimizer sgd runs on a device" "$layers/training/optimizers/optimizer_sgd.c" "$build/tests/test_sgd"
     all_ran "plain products run on a device" "$layers/kernels/gemm/gemm_reference.c" "$build/tests/test_gemm"
     all_ran "sums of collectives run on a device" "$layers/../collectives/sums/reduce.c" "$build/tests/test_collectives"
     all_ran "an optimizer of one's own runs on a device" "$layers/../drivers/examples/regression.c" "$build/drivers/regression"

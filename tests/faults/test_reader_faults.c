@@ -21,7 +21,7 @@
 #include "drivers/tools/text/choices.h"
 #include "drivers/tools/text/documents.h"
 #include "layers/records/journal/journal_file.h"
-#include "layers/models/published.h"
+#include "layers/models/published/published.h"
 #include "layers/formats/tokens/prompts.h"
 #include "layers/formats/stores/safetensors.h"
 #include "layers/formats/tokens/tokens.h"

@@ -3,7 +3,7 @@
  * The first byte, times eight, is the size of adapter_config.json, which comes next; the rest is
  * adapter_model.safetensors. The model is a Llama of two layers, and a GPT-2. */
 #include "layers/models/peft/peft.h"
-#include "layers/models/published_internal.h"
+#include "layers/models/published/published_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors"};

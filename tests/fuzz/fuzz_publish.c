@@ -2,7 +2,7 @@
  * config.json of a folder. Written files are read again and must be the same.
  *
  * The first byte chooses between them. The model has no tensors. */
-#include "layers/models/publish_files.h"
+#include "layers/models/published/publish_files.h"
 #include "layers/formats/models/gguf.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -3,7 +3,7 @@
  *
  * The first byte chooses between them; for two parts, the next two bytes are the size of the first. The folder has a
  * model.safetensors without tensors. */
-#include "layers/models/published.h"
+#include "layers/models/published/published.h"
 #include "tests/fuzz/fuzz.h"
 
 enum kind { WHOLE, CONFIG, PARTS };

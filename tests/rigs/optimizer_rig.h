@@ -8,7 +8,7 @@
 
 #include "tests/rigs/numbers.h"
 
-#include "layers/training/optimizer.h"
+#include "layers/training/optimizers/optimizer.h"
 
 /* One loop's storage for parameters of the given sizes, the last of them followed by padding. */
 struct storage {

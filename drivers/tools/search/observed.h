@@ -4,7 +4,7 @@
 #define SL_DRIVERS_TOOLS_SEARCH_OBSERVED_H
 
 #include "drivers/tools/search/search.h"
-#include "layers/modules/profile.h"
+#include "layers/modules/calls/profile.h"
 
 /* Fills in MACHINE with the rates of JOB's coordinates in STEPS steps, from PROFILE [coordinates]; with 0 steps,
  * with typical rates. The dependence of rates on shapes, and rates that one run does not show, are typical of a

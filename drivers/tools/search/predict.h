@@ -24,7 +24,7 @@ enum { SL_PREDICTED_STAGES = 64 };
 struct sl_prediction {
     double ms;                                   /* of a step */
     double pipeline_ms, reduce_ms, optimizer_ms; /* parts of it: the passes, sums over data after them, the optimizer */
-    double bubble;                               /* as in layers/modules/profile.h, of all passes */
+    double bubble;                               /* as in layers/modules/calls/profile.h, of all passes */
     double idle_ms;                              /* time in the passes when places are idle; if coordinates share
                                                   * places, others work while one waits */
     double sharers;                              /* coordinates per place */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/models/published_internal.h"
+#include "layers/models/published/published_internal.h"
 #include "layers/formats/files/draft.h"
 #include "layers/formats/files/json_file_internal.h"
 #include "layers/formats/stores/safetensors.h"

@@ -7,7 +7,7 @@
 #ifndef SL_LAYERS_MODELS_PEFT_PEFT_H
 #define SL_LAYERS_MODELS_PEFT_PEFT_H
 
-#include "layers/models/published.h"
+#include "layers/models/published/published.h"
 #include "layers/formats/stores/store.h"
 
 SL_BEGIN_C

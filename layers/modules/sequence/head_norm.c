@@ -1,7 +1,7 @@
 /* head_norm.c - divides each head's columns by their root mean square, and scales them, with one scale for all heads.
  * Heads may be sharded over an axis: then each coordinate has a part of the scale's gradient, and with leaves each leaf
  * has one (layers/modules/leaves.h). */
-#include "layers/modules/feedforward/norm.h"
+#include "layers/modules/norms/norm.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/leaves.h"
 #include "layers/modules/shards.h"

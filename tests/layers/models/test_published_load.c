@@ -4,7 +4,7 @@
 #include "tests/rigs/folder.h"
 #include "tests/rigs/transformer_job.h"
 
-#include "layers/models/published.h"
+#include "layers/models/published/published.h"
 
 static char folder[FOLDER], config[FOLDER + 30], model[FOLDER + 30];
 

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "layers/models/published.h"
+#include "layers/models/published/published.h"
 
 static char folder[FOLDER], path[FOLDER + 30], model[FOLDER + 30], grown[FOLDER + 30];
 
