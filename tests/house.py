@@ -50,14 +50,17 @@ ORDER = """
     drivers/common
     drivers/speed
     drivers/memory drivers/tools/text
+    drivers/training/choices drivers/training/reports
     drivers/training
     drivers/tools/machine
     drivers/tools/search
     drivers/classifier
-    drivers/tools/diff drivers/schedule
+    drivers/tools/diff drivers/tools/report/runs drivers/schedule
     drivers/transformer
+    drivers/transformer/generation
     benchmarks/rates
     drivers benchmarks
+    benchmarks/subjects
     tests/rigs tests/fake_cuda
     tests
 """

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "drivers/common/schedule_choice.h"
+#include "drivers/training/choices/schedule_choice.h"
 #include "drivers/training/memory_check.h"
 
 enum { MAX_COLUMNS = 65536, MAX_BATCH = 1 << 20, USUAL_MICROBATCHES = 8 };

@@ -12,7 +12,7 @@
 #include "drivers/gpipe/pool.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
-#include "drivers/common/placement_report.h"
+#include "drivers/speed/placement_report.h"
 #include "drivers/speed/cores.h"
 
 /* ---- options ---- */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "drivers/common/schedule_choice.h"
+#include "drivers/training/choices/schedule_choice.h"
 #include "drivers/tools/machine/machine_file.h"
 #include "drivers/schedule/curve_internal.h"
 

@@ -5,7 +5,7 @@
 
 #include "drivers/common/options.h"
 #include "drivers/common/output.h"
-#include "drivers/common/schedule_choice.h"
+#include "drivers/training/choices/schedule_choice.h"
 #include "drivers/schedule/all.h"
 #include "drivers/schedule/costs.h"
 #include "drivers/schedule/curve.h"

@@ -9,7 +9,7 @@
 #include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
 #include "drivers/common/output.h"
-#include "drivers/common/placement_report.h"
+#include "drivers/speed/placement_report.h"
 #include "drivers/command_line/streams.h"
 #include "drivers/sharding/figures.h"
 #include "spmd/shard_draw.h"

@@ -10,7 +10,7 @@
 #ifndef SL_DRIVERS_TRAINING_JOB_H
 #define SL_DRIVERS_TRAINING_JOB_H
 
-#include "drivers/training/training_options.h"
+#include "drivers/training/choices/training_options.h"
 #include "layers/training/trace/trace_file.h"
 #include "layers/training/trainer.h"
 #include "spmd/schedule/registry.h"

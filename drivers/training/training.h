@@ -8,8 +8,8 @@
 #include "drivers/memory/report.h"
 #include "drivers/training/heading.h"
 #include "drivers/training/job.h"
-#include "drivers/training/learning_rate.h"
-#include "drivers/training/report.h"
+#include "drivers/training/choices/learning_rate.h"
+#include "drivers/training/reports/report.h"
 #include "layers/training/trace/trace_file.h"
 #include "layers/modules/calls/profile.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "drivers/common/identity.h"
-#include "drivers/common/schedule_choice.h"
+#include "drivers/training/choices/schedule_choice.h"
 #include "drivers/transformer/transformer.h"
 #include "layers/formats/tokens/token_format.h"
 #include "spmd/device/device.h"

@@ -1,7 +1,7 @@
 /* schedule.c - the schedule and the batches of a job. */
 #include <string.h>
 
-#include "drivers/common/schedule_choice.h"
+#include "drivers/training/choices/schedule_choice.h"
 #include "drivers/transformer/transformer.h"
 
 /* Returns the most microbatches worth having: enough for a pipeline, and either so many that a microbatch's

@@ -7,8 +7,8 @@
 
 #include "collectives/engines.h"
 #include "drivers/common/commands.h"
-#include "drivers/common/placement_report.h"
-#include "drivers/common/schedule_choice.h"
+#include "drivers/speed/placement_report.h"
+#include "drivers/training/choices/schedule_choice.h"
 #include "drivers/tools/search/forecast.h"
 #include "drivers/training/restart.h"
 #include "drivers/training/shardings_report.h"

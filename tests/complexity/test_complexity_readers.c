@@ -10,7 +10,7 @@
 #include "drivers/classifier/idx.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/options.h"
-#include "drivers/tools/report/run.h"
+#include "drivers/tools/report/runs/run.h"
 #include "drivers/schedule/measured.h"
 #include "drivers/speed/peak.h"
 #include "drivers/schedule/costs.h"

@@ -5,8 +5,8 @@
 #include <math.h>
 
 #include "drivers/tools/report/chart.h"
-#include "drivers/tools/report/csv.h"
-#include "drivers/tools/report/facts.h"
+#include "drivers/tools/report/runs/csv.h"
+#include "drivers/tools/report/runs/facts.h"
 #include "drivers/tools/report/memory_bars.h"
 #include "drivers/tools/report/page.h"
 #include "drivers/tools/report/terminal.h"

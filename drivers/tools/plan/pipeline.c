@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "drivers/common/schedule_choice.h"
+#include "drivers/training/choices/schedule_choice.h"
 #include "drivers/tools/plan/plan.h"
 #include "spmd/schedule/drawing/draw.h"
 #include "spmd/schedule/generate.h"

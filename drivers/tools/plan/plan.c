@@ -5,7 +5,7 @@
 
 #include "drivers/common/options.h"
 #include "drivers/common/output.h"
-#include "drivers/common/schedule_choice.h"
+#include "drivers/training/choices/schedule_choice.h"
 
 enum section { ALL, MEMORY, DATA, PIPELINE, TENSOR, COMMUNICATION, REPLICAS, SEARCH, SECTIONS };
 enum format { TABLE, SVG, HTML, CSV, JSON };

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "drivers/tools/report/runs.h"
+#include "drivers/tools/report/runs/runs.h"
 
 /* Whether RUN's last line has it: "memory" is a list with an object per coordinate, with bytes by category besides
  * "coordinate". */

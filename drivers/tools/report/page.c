@@ -10,7 +10,7 @@
 
 #include "drivers/common/output.h"
 #include "drivers/tools/report/chart.h"
-#include "drivers/tools/report/facts.h"
+#include "drivers/tools/report/runs/facts.h"
 #include "drivers/tools/report/memory_bars.h"
 #include "drivers/tools/report/texts.h"
 #include "spmd/base/svg.h"

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "drivers/tools/report/runs.h"
+#include "drivers/tools/report/runs/runs.h"
 #include "drivers/tools/report/timeline.h"
 
 /* Writes the page of RUNS with the traces TIMELINE[runs->count]. SL_FAILED without memory. */

@@ -2,7 +2,7 @@
 #ifndef SL_DRIVERS_TOOLS_REPORT_PLOTS_H
 #define SL_DRIVERS_TOOLS_REPORT_PLOTS_H
 
-#include "drivers/tools/report/runs.h"
+#include "drivers/tools/report/runs/runs.h"
 
 struct report_plot {
     const char *name; /* on the command line */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "drivers/tools/report/facts.h"
+#include "drivers/tools/report/runs/facts.h"
 #include "drivers/tools/report/scale.h"
 
 enum { ROWS = 12, LABEL = 9, MOST_CELLS = REPORT_MOST_COLUMNS, MOST_DOTS = 2 * MOST_CELLS };

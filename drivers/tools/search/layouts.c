@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "drivers/common/schedule_choice.h"
+#include "drivers/training/choices/schedule_choice.h"
 #include "spmd/base/memory.h"
 
 enum { MOST_MICROBATCHES = 64, MOST_LOOPS = 8 };

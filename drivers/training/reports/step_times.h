@@ -1,6 +1,6 @@
 /* step_times.h - step times: the first, and the median of the others. */
-#ifndef SL_DRIVERS_TRAINING_STEP_TIMES_H
-#define SL_DRIVERS_TRAINING_STEP_TIMES_H
+#ifndef SL_DRIVERS_TRAINING_REPORTS_STEP_TIMES_H
+#define SL_DRIVERS_TRAINING_REPORTS_STEP_TIMES_H
 
 #include "spmd/base/base.h"
 

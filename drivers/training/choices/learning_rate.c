@@ -1,5 +1,5 @@
 /* learning_rate.c - warm-up, then a constant or half a cosine. */
-#include "drivers/training/learning_rate.h"
+#include "drivers/training/choices/learning_rate.h"
 
 #include <math.h>
 

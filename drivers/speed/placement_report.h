@@ -1,6 +1,6 @@
 /* placement_report.h - reports the real placement of a mesh's coordinates. */
-#ifndef SL_DRIVERS_COMMON_PLACEMENT_REPORT_H
-#define SL_DRIVERS_COMMON_PLACEMENT_REPORT_H
+#ifndef SL_DRIVERS_SPEED_PLACEMENT_REPORT_H
+#define SL_DRIVERS_SPEED_PLACEMENT_REPORT_H
 
 #include "spmd/spmd.h"
 

@@ -2,8 +2,8 @@
  *
  * A file is a sequence of records: a length of 8 bytes, its checksum, that many bytes, their checksum. The bytes are
  * an Event message of TensorFlow's event.proto. The checksum is CRC-32C, rotated and offset ("masked"). */
-#ifndef SL_DRIVERS_TRAINING_EVENTS_H
-#define SL_DRIVERS_TRAINING_EVENTS_H
+#ifndef SL_DRIVERS_TRAINING_REPORTS_EVENTS_H
+#define SL_DRIVERS_TRAINING_REPORTS_EVENTS_H
 
 #include <jansson.h>
 #include <limits.h>

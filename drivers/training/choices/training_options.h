@@ -2,13 +2,13 @@
  *
  * A driver's own table has the options with a meaning of its own: schedules, batch. They may fill in fields of this
  * struct, too. */
-#ifndef SL_DRIVERS_TRAINING_TRAINING_OPTIONS_H
-#define SL_DRIVERS_TRAINING_TRAINING_OPTIONS_H
+#ifndef SL_DRIVERS_TRAINING_CHOICES_TRAINING_OPTIONS_H
+#define SL_DRIVERS_TRAINING_CHOICES_TRAINING_OPTIONS_H
 
 #include "drivers/common/checkpoints.h"
-#include "drivers/common/optimizer_options.h"
+#include "drivers/training/choices/optimizer_options.h"
 #include "drivers/common/options.h"
-#include "drivers/training/learning_rate.h"
+#include "drivers/training/choices/learning_rate.h"
 
 enum sl_product_precision { SL_PRODUCTS_F32, SL_PRODUCTS_BF16, SL_PRODUCTS_TF32 };
 

@@ -1,5 +1,5 @@
 /* optimizer_options.c - selects an optimizer by name, with its settings. */
-#include "drivers/common/optimizer_options.h"
+#include "drivers/training/choices/optimizer_options.h"
 
 #include <math.h>
 #include <stdio.h>

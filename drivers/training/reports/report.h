@@ -1,12 +1,12 @@
 /* report.h - reports of a training run: a line per step for people, JSON lines on stdout and in the metrics file,
  * progress on stderr. Only coordinate 0 reports. */
-#ifndef SL_DRIVERS_TRAINING_REPORT_H
-#define SL_DRIVERS_TRAINING_REPORT_H
+#ifndef SL_DRIVERS_TRAINING_REPORTS_REPORT_H
+#define SL_DRIVERS_TRAINING_REPORTS_REPORT_H
 
 #include "drivers/common/metrics.h"
 #include "drivers/common/progress.h"
-#include "drivers/training/events.h"
-#include "drivers/training/step_times.h"
+#include "drivers/training/reports/events.h"
+#include "drivers/training/reports/step_times.h"
 #include "layers/modules/module.h"
 
 enum { SL_REPORT_COLUMNS = 12 };

@@ -1,8 +1,8 @@
 /* facts.h - summary numbers of a run, one row each: side by side for people, as JSON for programs. */
-#ifndef SL_DRIVERS_TOOLS_REPORT_FACTS_H
-#define SL_DRIVERS_TOOLS_REPORT_FACTS_H
+#ifndef SL_DRIVERS_TOOLS_REPORT_RUNS_FACTS_H
+#define SL_DRIVERS_TOOLS_REPORT_RUNS_FACTS_H
 
-#include "drivers/tools/report/runs.h"
+#include "drivers/tools/report/runs/runs.h"
 
 /* Source of a fact's uncertainty. */
 enum report_chance {

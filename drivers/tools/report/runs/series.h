@@ -1,6 +1,6 @@
 /* series.h - a quantity over steps, and its summaries. */
-#ifndef SL_DRIVERS_TOOLS_REPORT_SERIES_H
-#define SL_DRIVERS_TOOLS_REPORT_SERIES_H
+#ifndef SL_DRIVERS_TOOLS_REPORT_RUNS_SERIES_H
+#define SL_DRIVERS_TOOLS_REPORT_RUNS_SERIES_H
 
 #include "spmd/base/base.h"
 

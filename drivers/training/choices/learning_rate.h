@@ -1,6 +1,6 @@
 /* learning_rate.h - the learning rate of each step. */
-#ifndef SL_DRIVERS_TRAINING_LEARNING_RATE_H
-#define SL_DRIVERS_TRAINING_LEARNING_RATE_H
+#ifndef SL_DRIVERS_TRAINING_CHOICES_LEARNING_RATE_H
+#define SL_DRIVERS_TRAINING_CHOICES_LEARNING_RATE_H
 
 #include "spmd/base/base.h"
 

@@ -1,5 +1,5 @@
 /* training_options.c - option tables common to all training drivers. */
-#include "drivers/training/training_options.h"
+#include "drivers/training/choices/training_options.h"
 
 #define FIELD(name) offsetof(struct sl_training_options, name)
 

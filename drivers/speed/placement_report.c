@@ -1,5 +1,5 @@
 /* placement_report.c - reports the placement that each coordinate finds, not the planned one. */
-#include "drivers/common/placement_report.h"
+#include "drivers/speed/placement_report.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* events.c - writes records and messages of TensorBoard files. */
-#include "drivers/training/events.h"
+#include "drivers/training/reports/events.h"
 
 #include <errno.h>
 #include <string.h>

@@ -5,10 +5,10 @@
  *     a trace             as written by --trace, recognized by its contents; it belongs to the run called NAME, or else
  *                         to the preceding run
  *     a directory         a run with files called metrics and trace, with any ending (metrics.jsonl) */
-#ifndef SL_DRIVERS_TOOLS_REPORT_RUNS_H
-#define SL_DRIVERS_TOOLS_REPORT_RUNS_H
+#ifndef SL_DRIVERS_TOOLS_REPORT_RUNS_RUNS_H
+#define SL_DRIVERS_TOOLS_REPORT_RUNS_RUNS_H
 
-#include "drivers/tools/report/run.h"
+#include "drivers/tools/report/runs/run.h"
 
 enum { REPORT_MOST_RUNS = 24 };
 

@@ -1,5 +1,5 @@
 /* csv.c - merges a run's series, each sorted by step, into rows. */
-#include "drivers/tools/report/csv.h"
+#include "drivers/tools/report/runs/csv.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* run.c - reads metrics line by line. */
-#include "drivers/tools/report/run.h"
+#include "drivers/tools/report/runs/run.h"
 
 #include <errno.h>
 #include <math.h>

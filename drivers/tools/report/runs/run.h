@@ -1,10 +1,10 @@
 /* run.h - a training run's metrics, as written by a driver's --metrics. */
-#ifndef SL_DRIVERS_TOOLS_REPORT_RUN_H
-#define SL_DRIVERS_TOOLS_REPORT_RUN_H
+#ifndef SL_DRIVERS_TOOLS_REPORT_RUNS_RUN_H
+#define SL_DRIVERS_TOOLS_REPORT_RUNS_RUN_H
 
 #include <jansson.h>
 
-#include "drivers/tools/report/series.h"
+#include "drivers/tools/report/runs/series.h"
 #include "spmd/base/error.h"
 
 /* Quantities in a step's line. */

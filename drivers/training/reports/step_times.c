@@ -1,5 +1,5 @@
 /* step_times.c - a ring of the latest steps' times, and its median. */
-#include "drivers/training/step_times.h"
+#include "drivers/training/reports/step_times.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* runs.c - finds the runs of a command line's arguments. */
-#include "drivers/tools/report/runs.h"
+#include "drivers/tools/report/runs/runs.h"
 
 #include <dirent.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* schedule_choice.h - finds a schedule by name: one of the library's, or an alias. */
-#ifndef SL_DRIVERS_COMMON_SCHEDULE_CHOICE_H
-#define SL_DRIVERS_COMMON_SCHEDULE_CHOICE_H
+#ifndef SL_DRIVERS_TRAINING_CHOICES_SCHEDULE_CHOICE_H
+#define SL_DRIVERS_TRAINING_CHOICES_SCHEDULE_CHOICE_H
 
 #include "drivers/common/options.h"
 #include "spmd/schedule/registry.h"

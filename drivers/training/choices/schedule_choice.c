@@ -1,5 +1,5 @@
 /* schedule_choice.c - schedules by name or alias. */
-#include "drivers/common/schedule_choice.h"
+#include "drivers/training/choices/schedule_choice.h"
 
 #include <stdio.h>
 #include <string.h>

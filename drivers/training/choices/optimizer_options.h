@@ -4,8 +4,8 @@
  *     struct sl_options options = {.section = SL_SECTIONS(sl_optimizer_section(&config.optimizer))};
  *     ... sl_options_parse ...
  *     sl_optimizer_choose(&config.optimizer, learning_rate, &trainer_options.optimizer, &error); */
-#ifndef SL_DRIVERS_COMMON_OPTIMIZER_OPTIONS_H
-#define SL_DRIVERS_COMMON_OPTIMIZER_OPTIONS_H
+#ifndef SL_DRIVERS_TRAINING_CHOICES_OPTIMIZER_OPTIONS_H
+#define SL_DRIVERS_TRAINING_CHOICES_OPTIMIZER_OPTIONS_H
 
 #include "drivers/common/options.h"
 #include "layers/training/optimizers/optimizer.h"

@@ -1,5 +1,5 @@
 /* series.c - a quantity over steps. */
-#include "drivers/tools/report/series.h"
+#include "drivers/tools/report/runs/series.h"
 
 #include <math.h>
 #include <stdlib.h>

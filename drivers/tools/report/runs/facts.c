@@ -1,5 +1,5 @@
 /* facts.c - summary numbers of a run. */
-#include "drivers/tools/report/facts.h"
+#include "drivers/tools/report/runs/facts.h"
 
 #include <math.h>
 #include <string.h>
