@@ -15,6 +15,7 @@ ORDER = """
     spmd/base
     spmd/base/numbers
     spmd/schedule spmd/device
+    spmd/device/cuda
     spmd/schedule/generators spmd/schedule/drawing spmd/schedule/synthesis
     spmd
     spmd/placement

@@ -25,7 +25,7 @@
 
 #include "collectives/engines.h"
 #include "collectives/verdict.h"
-#include "spmd/device/cuda.h"
+#include "spmd/device/cuda/cuda.h"
 
 SL_BEGIN_C
 

@@ -1,4 +1,4 @@
-/* graphs.c - calls over groups as parts of graphs of a step (spmd/device/tape.h).
+/* graphs.c - calls over groups as parts of graphs of a step (spmd/device/cuda/tape.h).
  *
  * A call's start lets the wire's stream begin behind the compute queue, its end lets the compute queue wait for it: two
  * entries of the tape, which become branches of a graph. Hosts do not wait while a call is held back for its graph:

@@ -20,7 +20,7 @@ set(optimizers training/optimizers/optimizer_adamw.c training/optimizers/optimiz
 # find the images of objects in archives.
 if(NOT SL_DEVICE STREQUAL cpu)
     set(regions ${kernels} ${device_kernels} ${optimizers} kernels/gemm/gemm_reference.c ../collectives/sums/reduce.c ../collectives/sums/collect.c
-        ../spmd/device/${SL_DEVICE}.c)
+        ${SL_DEVICE_OWN})
     add_library(sl_target OBJECT ${regions})
     target_link_libraries(sl_target PUBLIC sl_options ${SL_DEVICE_LIBRARIES})
     target_compile_options(sl_target PRIVATE ${SL_TARGET_OPTIONS})

@@ -8,6 +8,7 @@ set(SL_DEVICE_LINK)
 set(SL_USERS_LINK)
 set(SL_DEVICE_LIBRARIES)
 set(SL_DEVICE_ENVIRONMENT) # of tests
+set(SL_DEVICE_OWN) # the device's table, which has target regions
 set(SL_DEVICE_SOURCES)
 set(SL_REGIONS)
 set(SL_REGION_LAUNCHER) # what compiles the library's files with regions, before the compiler
@@ -52,6 +53,7 @@ endfunction()
 
 if(SL_DEVICE STREQUAL offload)
     sl_need_offloading("its OpenMP has x86_64 devices")
+    set(SL_DEVICE_OWN ${CMAKE_CURRENT_LIST_DIR}/offload.c)
     # Vectors that are not made of a kernel's remainder loops are no news.
     set(SL_TARGET_OPTIONS -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu -DSL_DEVICE_OFFLOAD -Wno-pass-failed)
     # On devices or not at all; programs set the threads themselves, tests that call kernels do not.
@@ -59,7 +61,7 @@ if(SL_DEVICE STREQUAL offload)
     set(SL_DEVICE_LINK -fopenmp -fopenmp-targets=x86_64-pc-linux-gnu -L${sl_runtime} -Wl,-rpath,${sl_runtime})
     set(SL_USERS_LINK ${SL_DEVICE_LINK})
 elseif(SL_DEVICE STREQUAL "cuda")
-    include(${CMAKE_CURRENT_LIST_DIR}/cuda.cmake)
+    include(${CMAKE_CURRENT_LIST_DIR}/cuda/cuda.cmake)
 elseif(NOT SL_DEVICE STREQUAL cpu)
     message(FATAL_ERROR "SL_DEVICE=${SL_DEVICE}: choose cpu, offload or cuda")
 endif()

@@ -106,7 +106,7 @@ struct sl_device_table {
 
     /* These two enclose a step of the thread. Steps of one OWNER make the same calls in the same order, with other
      * numbers. If the device has graphs, the calls become graphs after two equal steps; their results are those of
-     * single calls (spmd/device/tape.h). OWNER is only compared, never dereferenced. */
+     * single calls (spmd/device/cuda/tape.h). OWNER is only compared, never dereferenced. */
     void (*begin_step)(const void *owner, enum sl_graphs graphs);
     void (*end_step)(void);
     /* Reports on the thread's steps of their last owner. NULL if there are no graphs. */

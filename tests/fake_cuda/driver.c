@@ -1,4 +1,4 @@
-/* driver.c - the fake CUDA's driver, as far as spmd/device/regions.c uses it: modules, their kernels, launches. */
+/* driver.c - the fake CUDA's driver, as far as spmd/device/cuda/regions.c uses it: modules, their kernels, launches. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -26,7 +26,7 @@
 
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
-#include "spmd/device/cuda.h"
+#include "spmd/device/cuda/cuda.h"
 
 enum { VECTOR = 16, WORKSPACE = 32 << 20 }; /* bytes; NVIDIA recommends this workspace for its largest GPUs */
 enum { ALIGNED, ANY, ALIGNMENTS };

@@ -168,7 +168,7 @@ int sl_scatters_start(struct sl_scatters *s, struct sl_spmd *self, const struct 
 
 int sl_scatters_end(struct sl_scatters *s, struct sl_spmd *self, const struct sl_kernels *kernels) {
     while (s->summed < s->started) SL_TRY(wait_for_sum(s, self, kernels));
-    s->next = 0; /* each pass uses the same rooms: so steps can be graphs (spmd/device/tape.h) */
+    s->next = 0; /* each pass uses the same rooms: so steps can be graphs (spmd/device/cuda/tape.h) */
     const int whole_turns = s->freed / SL_SCATTERS * SL_SCATTERS; /* counts stay small */
     s->started -= whole_turns;
     s->summed -= whole_turns;

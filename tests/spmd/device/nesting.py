@@ -1,4 +1,4 @@
-"""nesting.py BUILD - whether target regions are as the compiler is told that they are (spmd/device/cuda.cmake): no loop
+"""nesting.py BUILD - whether target regions are as the compiler is told that they are (spmd/device/cuda/cuda.cmake): no loop
 that threads share lies within another, and nothing asks OpenMP for tasks, threads or their numbers. Prints TAP.
 
 It reads clang's code of each file before optimization: threads run the functions that __kmpc_parallel_51 is

@@ -2,7 +2,7 @@
  * put there. */
 #include <stddef.h>
 
-#include "spmd/device/libomptarget.h"
+#include "spmd/device/cuda/libomptarget.h"
 #include "tests/spmd/device/regions_image.h"
 
 void by_hand(const struct sl_omp_launch_environment *environment, struct launched *launched, uint64_t number) {

@@ -1,6 +1,6 @@
-/* test_regions.c - target regions as launches in the thread's queue (spmd/device/regions.c), on threads in place of
- * GPUs: clang's regions in libraries with images for this machine, and a handmade image. The paths of the libraries are
- * arguments: two that differ in a factor only, and the image. */
+/* test_regions.c - target regions as launches in the thread's queue (spmd/device/cuda/regions.c), on threads in place
+ * of GPUs: clang's regions in libraries with images for this machine, and a handmade image. The paths of the libraries
+ * are arguments: two that differ in a factor only, and the image. */
 #include "tests/rigs/numbers.h"
 
 #include <dlfcn.h>
@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "spmd/device/cuda.h"
+#include "spmd/device/cuda/cuda.h"
 #include "spmd/device/device.h"
-#include "spmd/device/libomptarget.h"
+#include "spmd/device/cuda/libomptarget.h"
 #include "tests/spmd/device/regions_image.h"
 #include "tests/spmd/device/regions_library.h"
 

@@ -1,11 +1,11 @@
-/* test_tape.c - steps as graphs (spmd/device/tape.c), on threads in place of GPUs: a step's results are the same with
- * and without graphs, even if steps change. The path of a library with regions is the argument. */
+/* test_tape.c - steps as graphs (spmd/device/cuda/tape.c), on threads in place of GPUs: a step's results are the same
+ * with and without graphs, even if steps change. The path of a library with regions is the argument. */
 #include "tests/rigs/numbers.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 
-#include "spmd/device/cuda.h"
+#include "spmd/device/cuda/cuda.h"
 #include "spmd/device/device.h"
 
 enum { COUNT = 500, CALLS = 12, MOST_STEPS = 20 };

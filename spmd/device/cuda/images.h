@@ -1,10 +1,10 @@
 /* images.h - the program's images of device code: finds a region's kernel on each device. Internal to the device
  * cuda. */
-#ifndef SL_SPMD_DEVICE_IMAGES_H
-#define SL_SPMD_DEVICE_IMAGES_H
+#ifndef SL_SPMD_DEVICE_CUDA_IMAGES_H
+#define SL_SPMD_DEVICE_CUDA_IMAGES_H
 
-#include "spmd/device/driver.h"
-#include "spmd/device/libomptarget.h"
+#include "spmd/device/cuda/driver.h"
+#include "spmd/device/cuda/libomptarget.h"
 
 enum { SL_MOST_DEVICES = 64 };
 

@@ -1,8 +1,8 @@
 /* libomptarget.h - data passed by clang 19's code to the runtime of target regions, as laid out in LLVM 19's
  * offload/include. clang's tools put descriptions of a program's images into the program, and replace every region by a
  * call of __tgt_target_kernel. */
-#ifndef SL_SPMD_DEVICE_LIBOMPTARGET_H
-#define SL_SPMD_DEVICE_LIBOMPTARGET_H
+#ifndef SL_SPMD_DEVICE_CUDA_LIBOMPTARGET_H
+#define SL_SPMD_DEVICE_CUDA_LIBOMPTARGET_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #include <omp.h>
 
 #include "spmd/device/device.h"
-#include "spmd/device/regions.h"
+#include "spmd/device/cuda/regions.h"
 
 /* Without a fitting device, OpenMP's first target region would end the process. */
 static int check(int devices, struct sl_error *error) {

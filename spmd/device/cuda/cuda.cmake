@@ -2,6 +2,7 @@
 # tests/fake_cuda, and target regions are then the host's code behind a queue.
 #
 # SL_DEVICE_SOURCES are its other files. SL_REGIONS are the files that bring regions to the GPU, SL_OTHER_REGIONS those that could be in their place.
+set(SL_DEVICE_OWN ${CMAKE_CURRENT_LIST_DIR}/cuda.c)
 set(SL_DEVICE_SOURCES ${CMAKE_CURRENT_LIST_DIR}/constants.c ${CMAKE_CURRENT_LIST_DIR}/driver.c ${CMAKE_CURRENT_LIST_DIR}/failures.c ${CMAKE_CURRENT_LIST_DIR}/graph.c ${CMAKE_CURRENT_LIST_DIR}/tape.c)
 set(SL_REGIONS ${CMAKE_CURRENT_LIST_DIR}/regions.c ${CMAKE_CURRENT_LIST_DIR}/images.c)
 set(SL_OTHER_REGIONS ${CMAKE_CURRENT_LIST_DIR}/regions_libomptarget.c)

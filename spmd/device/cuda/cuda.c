@@ -2,12 +2,12 @@
  *
  * CUDA and OpenMP number the devices alike, and both use a device's primary context, so each can use the other's
  * allocations. Both have a current device per thread, and so does this file: the thread's queue. */
-#include "spmd/device/cuda.h"
+#include "spmd/device/cuda/cuda.h"
 
-#include "spmd/device/constants.h"
+#include "spmd/device/cuda/constants.h"
 #include "spmd/device/device.h"
-#include "spmd/device/regions.h"
-#include "spmd/device/tape.h"
+#include "spmd/device/cuda/regions.h"
+#include "spmd/device/cuda/tape.h"
 
 #include <limits.h>
 #include <omp.h>

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "spmd/device/cuda.h"
+#include "spmd/device/cuda/cuda.h"
 #include "spmd/device/device.h"
 
 void sl_cuda_fail(struct sl_cuda_queue *queue, const char *call, const char *why) {

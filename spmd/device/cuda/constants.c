@@ -1,6 +1,6 @@
 /* constants.c - device copies of the host's constant bytes. Bytes are looked up among earlier copies, so a step with
  * the same lists as the steps before it copies none. */
-#include "spmd/device/constants.h"
+#include "spmd/device/cuda/constants.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "spmd/base/hash.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
-#include "spmd/device/driver.h"
+#include "spmd/device/cuda/driver.h"
 
 enum {
     ROOM = 1 << 20, /* bytes per queue: 4096 lists of the arrays of eight members */

@@ -5,7 +5,7 @@
  * regions are device pointers and numbers, which a launch passes as parameters. Other mapped data, such as a sum that
  * the host reads or a struct, passes through memory of the queue; if some of it comes back, the host waits for the
  * region. Larger mapped data and `target data` are refused: the queue then fails, as it does when a product fails. */
-#include "spmd/device/regions.h"
+#include "spmd/device/cuda/regions.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@
 
 #include "spmd/base/base.h"
 #include "spmd/device/device.h"
-#include "spmd/device/images.h"
-#include "spmd/device/tape.h"
+#include "spmd/device/cuda/images.h"
+#include "spmd/device/cuda/tape.h"
 
 enum {
     THREADS = 128, /* per block; clang distributes elements by this number */

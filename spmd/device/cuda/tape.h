@@ -8,11 +8,11 @@
  *
  * A graph holds a piece: consecutive calls without a wait, an event or another use of the stream (sl_cuda_stream) among
  * them. Its calls are held back until the last one has come. */
-#ifndef SL_SPMD_DEVICE_TAPE_H
-#define SL_SPMD_DEVICE_TAPE_H
+#ifndef SL_SPMD_DEVICE_CUDA_TAPE_H
+#define SL_SPMD_DEVICE_CUDA_TAPE_H
 
 #include "spmd/device/device.h"
-#include "spmd/device/driver.h"
+#include "spmd/device/cuda/driver.h"
 
 /* Enqueues the launch of a kernel, as sl_cuda_enqueue does. */
 bool sl_tape_launch(struct sl_cuda_queue *queue, const struct sl_kernel_launch *launch);

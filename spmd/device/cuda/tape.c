@@ -1,12 +1,12 @@
 /* tape.c - compares the calls of a step with those of the step before, and runs repeated calls as graphs. */
-#include "spmd/device/tape.h"
+#include "spmd/device/cuda/tape.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "spmd/base/memory.h"
-#include "spmd/device/graph.h"
+#include "spmd/device/cuda/graph.h"
 
 enum {
     FIRST = 32,  /* calls of a piece after a wait: the device is idle until its graph is launched */

@@ -1,6 +1,6 @@
 /* cuda.h - a thread's queue on an NVIDIA GPU, for code with work to enqueue: products and communication. */
-#ifndef SL_SPMD_DEVICE_CUDA_H
-#define SL_SPMD_DEVICE_CUDA_H
+#ifndef SL_SPMD_DEVICE_CUDA_CUDA_H
+#define SL_SPMD_DEVICE_CUDA_CUDA_H
 
 #include <cuda_runtime_api.h>
 
@@ -44,7 +44,7 @@ struct sl_cuda_queue {
     /* Data of the library of matrix products for this queue, and the function that frees it with the queue. */
     void *products;
     void (*free_products)(void *products);
-    void *regions;                  /* data of spmd/device/regions.c for the queue */
+    void *regions;                  /* data of spmd/device/cuda/regions.c for the queue */
     struct sl_constants *constants; /* constants of regions (constants.h) */
     struct sl_tape *tape;           /* the calls of the thread's step (tape.h); NULL: no graphs of steps */
     bool watched;                   /* the host reads device memory directly: every target region is waited for */

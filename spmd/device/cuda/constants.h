@@ -1,12 +1,12 @@
 /* constants.h - constants of target regions (such as lists of pointers) in device memory of the queue. Internal to the
  * device cuda. */
-#ifndef SL_SPMD_DEVICE_CONSTANTS_H
-#define SL_SPMD_DEVICE_CONSTANTS_H
+#ifndef SL_SPMD_DEVICE_CUDA_CONSTANTS_H
+#define SL_SPMD_DEVICE_CUDA_CONSTANTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "spmd/device/cuda.h"
+#include "spmd/device/cuda/cuda.h"
 
 /* Opens the queue's memory for constants. False: the queue has failed. */
 bool sl_constants_open(struct sl_cuda_queue *queue);

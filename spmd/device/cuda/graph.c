@@ -1,5 +1,5 @@
 /* graph.c - the driver's calls for graphs. Captures are local to a thread: other threads use their streams as usual. */
-#include "spmd/device/graph.h"
+#include "spmd/device/cuda/graph.h"
 
 static const char what[] = "a graph of the step";
 

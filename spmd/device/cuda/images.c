@@ -1,6 +1,6 @@
 /* images.c - the images put by clang's linker into the program and into shared libraries. Each becomes a module on
  * every opened device; regions' kernels are found by the regions' addresses. */
-#include "spmd/device/images.h"
+#include "spmd/device/cuda/images.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

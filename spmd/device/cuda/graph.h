@@ -1,8 +1,8 @@
 /* graph.h - work of a stream captured as a CUDA graph. Internal to the device cuda. */
-#ifndef SL_SPMD_DEVICE_GRAPH_H
-#define SL_SPMD_DEVICE_GRAPH_H
+#ifndef SL_SPMD_DEVICE_CUDA_GRAPH_H
+#define SL_SPMD_DEVICE_CUDA_GRAPH_H
 
-#include "spmd/device/driver.h"
+#include "spmd/device/cuda/driver.h"
 
 struct sl_graph {
     CUgraph captured; /* graph of nodes, as captured */

@@ -1,12 +1,12 @@
 /* driver.h - NVIDIA's driver: its functions, looked up at run time, and kernel launches. Internal to the device
  * cuda. */
-#ifndef SL_SPMD_DEVICE_DRIVER_H
-#define SL_SPMD_DEVICE_DRIVER_H
+#ifndef SL_SPMD_DEVICE_CUDA_DRIVER_H
+#define SL_SPMD_DEVICE_CUDA_DRIVER_H
 
 #include <cuda.h>
 #include <stddef.h>
 
-#include "spmd/device/cuda.h"
+#include "spmd/device/cuda/cuda.h"
 
 /* The driver's functions. */
 struct sl_cuda_driver {

@@ -1,10 +1,10 @@
 /* regions.h - target regions on NVIDIA GPUs. The build links one of two files: regions.c enqueues regions in the
  * thread's queue; regions_libomptarget.c uses LLVM's runtime, which runs regions in its own streams and waits for each.
  * Internal to the device cuda. */
-#ifndef SL_SPMD_DEVICE_REGIONS_H
-#define SL_SPMD_DEVICE_REGIONS_H
+#ifndef SL_SPMD_DEVICE_CUDA_REGIONS_H
+#define SL_SPMD_DEVICE_CUDA_REGIONS_H
 
-#include "spmd/device/cuda.h"
+#include "spmd/device/cuda/cuda.h"
 
 struct sl_cuda_regions {
     /* Whether regions can run on the DEVICES GPUs that CUDA sees. */

@@ -1,5 +1,5 @@
 /* driver.c - looks up the driver's functions, by name and interface version. */
-#include "spmd/device/driver.h"
+#include "spmd/device/cuda/driver.h"
 
 #include <pthread.h>
 #include <stdio.h>
