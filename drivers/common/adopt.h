@@ -4,7 +4,7 @@
  * A run writes each option with a `keep` other than SL_NOT_KEPT as a note "option.NAME", with its value in
  * command-line syntax, besides "program" and, if it has read data, "data" (drivers/common/identity.h). In a
  * checkpoint without such notes the settings are used: the model's sizes, the seed and the optimizer.
- * docs/checkpoints_format.md describes them. */
+ * docs/checkpoints/format.md describes them. */
 #ifndef SL_DRIVERS_COMMON_ADOPT_H
 #define SL_DRIVERS_COMMON_ADOPT_H
 

@@ -1,7 +1,7 @@
 /* checkpoint.h - a training run in a file: values and optimizer state under their global names, and the run's progress.
  *
  * The layout does not depend on the mesh: a run saved on one mesh can be loaded on another, bit for bit. Files are
- * safetensors (layers/formats/stores/safetensors.h), which other programs can read. docs/checkpoints_format.md
+ * safetensors (layers/formats/stores/safetensors.h), which other programs can read. docs/checkpoints/format.md
  * describes them. Their metadata are:
  *
  *     shardloop.checkpoint  version of this layout: 2; files of version 1 have no checksums, and can be loaded

@@ -1,5 +1,5 @@
 #!/bin/sh
-# checksums.sh BUILD SOURCE [PYTHON] - the program in docs/checkpoints_format.md comes to the same checksums; prints TAP.
+# checksums.sh BUILD SOURCE [PYTHON] - the program in docs/checkpoints/format.md comes to the same checksums; prints TAP.
 drivers=$1/drivers source=$2
 . "$source/tests/rigs/points.sh"
 
@@ -14,7 +14,7 @@ if ! "$python" -c 'import xxhash' 2>/dev/null; then
 fi
 driver=$drivers/looping_pipeline
 file=saved/step-00000002.safetensors
-awk '/^```python/ { on = ++count == 1; next } /^```/ { on = 0 } on' "$source/docs/checkpoints_format.md" >verify.py
+awk '/^```python/ { on = ++count == 1; next } /^```/ { on = 0 } on' "$source/docs/checkpoints/format.md" >verify.py
 
 call --mesh model=2 --layers 4 --hidden 16 --batch 32 --microbatches 4 --steps 2 --save saved
 "$python" verify.py $file >out 2>err && [ -s verify.py ]

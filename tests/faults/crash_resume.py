@@ -170,7 +170,7 @@ def tensors(path):
 
 
 def joined(path):
-    """The tensors of the index PATH, a file in the format of docs/checkpoints_format.md."""
+    """The tensors of the index PATH, a file in the format of docs/checkpoints/format.md."""
     with open(path) as file:
         index = json.load(file)
     parts = [tensors(os.path.join(saved, name)) for name, _ in index["parts"]]

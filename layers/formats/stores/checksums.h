@@ -8,7 +8,7 @@
  *     for each tensor, in the order of the names:       name, dtype ("F32"), shape ("8,16"; "" of a scalar), checksum
  *
  * Orders are by bytes. Formatting of the header, and the places of tensors, are not covered: if another program
- * rewrites the same notes and tensors, the checksums stay valid. docs/checkpoints_format.md has a program to verify a
+ * rewrites the same notes and tensors, the checksums stay valid. docs/checkpoints/format.md has a program to verify a
  * file.
  *
  * The functions are for layers/formats/stores/safetensors.h. */

@@ -14,7 +14,7 @@
  * row-major order, are seen as an array with one dim for each list of the piece. A dim consists of SEGMENTS segments of
  * SEGMENT elements; the shard has the elements [START, START + PIECE) of each segment. Without lists the shard is the
  * whole tensor. Each element of a tensor is in exactly one of its pieces, and all elements of parts are in the index.
- * Tensors are float32. docs/checkpoints_format.md also describes the format. */
+ * Tensors are float32. docs/checkpoints/format.md also describes the format. */
 #ifndef SL_LAYERS_FORMATS_STORES_STORE_PARTS_H
 #define SL_LAYERS_FORMATS_STORES_STORE_PARTS_H
 

@@ -57,7 +57,7 @@ run 4 looping_pipeline $small $four --steps 6 --save-every 3 --save behind --sav
 [ $status = 0 ] && diff -r parts behind >err
 point 'written while the run goes on, parts and index are the same bytes'
 
-awk '/^```python/ { on = ++count == 2; next } /^```/ { on = 0 } on' "$source/docs/checkpoints_format.md" >join.py
+awk '/^```python/ { on = ++count == 2; next } /^```/ { on = 0 } on' "$source/docs/checkpoints/format.md" >join.py
 python3 join.py "$(index 6 parts)" "$(name 6 whole)" >out 2>err && [ "$(cat out)" = equal ]
 point 'another program puts the parts together'
 

@@ -24,6 +24,6 @@ if(SL_CUDA_LTO)
     sl_add_test(cuda_stores python3 ${CMAKE_CURRENT_LIST_DIR}/stores.py ${CMAKE_BINARY_DIR} $<TARGET_FILE:transformer> $<TARGET_FILE:gpipe> $<TARGET_FILE:convolution>
         $<TARGET_FILE:custom_module> $<TARGET_FILE:custom_optimizer> $<TARGET_FILE:regression>)
 endif()
-sl_add_test(cuda_kernels_table python3 ${CMAKE_CURRENT_LIST_DIR}/kernels.py --check docs/gpu_kernels.md
+sl_add_test(cuda_kernels_table python3 ${CMAKE_CURRENT_LIST_DIR}/kernels.py --check docs/gpus/kernels.md
     "clang ${CMAKE_C_COMPILER_VERSION} and CUDA ${CUDAToolkit_VERSION_MAJOR}.${CUDAToolkit_VERSION_MINOR} for ${SL_CUDA_ARCHITECTURES}" $<TARGET_FILE:transformer>)
 sl_add_test(gpu_model_jobs python3 ${CMAKE_SOURCE_DIR}/tests/benchmarks/test_gpu_model.py ${CMAKE_BINARY_DIR})
