@@ -1,38 +1,12 @@
-# Harnesses, one a parser. A new one is a file fuzz_NAME.c, a folder seeds/NAME and a word in this list.
-set(parsers
-    adapters
-    adopt
-    chats
-    checkpoint
-    choices
-    csv
-    documents
-    idx
-    journal
-    machine
-    memory
-    mesh
-    metrics
-    options
-    parts
-    peft
-    prompts
-    publish
-    published
-    records
-    report
-    ring
-    safetensors
-    signature
-    tokenizer
-    tokens
-    trace)
+# Harnesses, one a parser, of drivers and of the library. A new one is a file fuzz_NAME.c and a folder seeds/NAME.
+file(GLOB harnesses CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_LIST_DIR} fuzz/drivers/fuzz_*.c fuzz/library/fuzz_*.c)
 set(fuzz_report_library sl_report)
 set(fuzz_trace_library sl_schedules)
 
 add_custom_target(fuzz)
-foreach(name ${parsers})
-    add_executable(fuzz_${name} fuzz/fuzz_${name}.c)
+foreach(source ${harnesses})
+    string(REGEX REPLACE ".*/fuzz_|[.]c$" "" name ${source})
+    add_executable(fuzz_${name} ${source})
     target_link_libraries(fuzz_${name} PRIVATE ${fuzz_${name}_library} sl_drivers)
     add_dependencies(fuzz fuzz_${name})
     if(SL_SANITIZE MATCHES fuzzer) # tests/fuzz/run runs these

@@ -6,7 +6,7 @@ if ! command -v cmake >/dev/null || ! command -v "$cc" >/dev/null; then
     echo "1..0 # SKIP there is no cmake or no $cc"
     exit
 fi
-. "$(dirname "$0")/rigs/points.sh"
+. "$(dirname "$0")/../rigs/points.sh"
 
 # attempt NAME COMMAND...: a point.
 attempt() {

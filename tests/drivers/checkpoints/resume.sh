@@ -3,9 +3,9 @@
 # resumed is the same run; prints TAP.
 drivers=$(cd "$1" && pwd)
 data=$(cd "$2" && pwd)
-mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
+mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 
 driver=$drivers/transformer
 model='--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2'

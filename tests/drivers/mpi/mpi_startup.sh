@@ -3,7 +3,7 @@
 # ends, or at random moments while it trains: each time there is a verdict, and nothing is left; prints TAP. Under
 # tests/run --long it is done at every 10 ms of the first second and 80 times later, and not a dozen times.
 drivers=$1 tests=$2
-mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
+mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
 case $(mpirun --version 2>/dev/null) in
 '') exec "$mpirun" ;;
 *'Open MPI'*) ;;
@@ -12,7 +12,7 @@ case $(mpirun --version 2>/dev/null) in
     exit
     ;;
 esac
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 seconds=2      # --timeout
 most=$((seconds + 30)) # until all is over, on busy machines, too
 victim=2

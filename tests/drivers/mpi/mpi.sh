@@ -2,11 +2,11 @@
 # mpi.sh DRIVERS [core] - drivers as processes: the same results as from threads, told once; how runs end; prints TAP. With
 # core, the few of these that sanitizers have the time for.
 drivers=$1
-mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
+mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
 if ! command -v mpirun >/dev/null; then
     exec "$mpirun"
 fi
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 size='--hidden 64' # bits do not depend on it, and sanitizers are slow
 
 # run N DRIVER ARGUMENT...: on N processes.

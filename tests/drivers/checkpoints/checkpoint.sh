@@ -1,9 +1,9 @@
 #!/bin/sh
 # checkpoint.sh DRIVERS - a run that was saved, interrupted or killed resumes with the same results; prints TAP.
 drivers=$1
-mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
+mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 
 driver=$drivers/looping_pipeline
 small='--layers 4 --hidden 16 --batch 32 --microbatches 4 --json'

@@ -2,11 +2,11 @@
 # mpi_signature.sh DRIVERS - processes that do not mean the same run: each time one line that names the option, the values
 # and the coordinates, and status 2; prints TAP.
 drivers=$1
-mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
+mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
 if ! command -v mpirun >/dev/null; then
     exec "$mpirun"
 fi
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 
 tiny='train --model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2
     --batch 8 --engine mpi --mesh data=2,pipe=2 --steps 2'

@@ -4,7 +4,7 @@
 drivers=$1
 data=$(cd "$2" && pwd)
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}" # in memory, where syncing is short
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 
 driver=$drivers/transformer
 seq 1 400 >text

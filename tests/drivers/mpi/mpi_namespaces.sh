@@ -23,7 +23,7 @@ case $(mpirun --version 2>/dev/null) in
 esac
 command -v ip >/dev/null || leaves 'iproute2 is not installed'
 ip netns add $one 2>/dev/null || leaves 'network namespaces are not allowed here'
-. "$(dirname "$0")/../rigs/points.sh"
+. "$(dirname "$0")/../../rigs/points.sh"
 # clear_hosts: kills all processes on the hosts.
 clear_hosts() {
     for host in $one $two $three; do kill -KILL $(ip netns pids $host) 2>/dev/null; done

@@ -7,7 +7,7 @@ for tool in cmake ninja; do
         exit
     fi
 done
-. "$(dirname "$0")/rigs/points.sh"
+. "$(dirname "$0")/../rigs/points.sh"
 
 # A compiler that has none of its tools for devices, and one that has not their headers and libraries.
 cat >without_tools <<END
