@@ -62,8 +62,9 @@ ORDER = """
     benchmarks/rates
     drivers benchmarks
     benchmarks/subjects
-    tests/rigs tests/fake_cuda tests/fuzz
+    tests/rigs tests/fake_cuda
     tests
+    tests/fuzz/drivers tests/fuzz/library
 """
 # Only files of the folder to the right, and of its tests, include from these.
 PRIVATE = {
