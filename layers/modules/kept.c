@@ -42,13 +42,13 @@ int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_l
 
 int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
                        struct sl_kept *kept) {
-    if (child->x.operand != SL_BF16) return sl_plan_kept(plan, count, lifetime, kept);
+    if (!sl_reads_operand(&child->x)) return sl_plan_kept(plan, count, lifetime, kept);
     sl_give_operand(child);
     return sl_plan_written(plan, count, true, SL_UNTIL_WEIGHT, kept);
 }
 
 int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
-    if (child->y.operand == SL_BF16) {
+    if (sl_reads_operand(&child->y)) {
         sl_give_operand_gradient(child);
         return sl_plan_written(plan, count, sl_is_kept(&child->y), SL_FROM_INPUT, kept);
     }
@@ -58,7 +58,7 @@ int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t 
 }
 
 int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
-    if (child->x.operand != SL_BF16) return sl_plan_kept(plan, count, sl_longer(child->x.lasts, SL_UNTIL_INPUT), kept);
+    if (!sl_reads_operand(&child->x)) return sl_plan_kept(plan, count, sl_longer(child->x.lasts, SL_UNTIL_INPUT), kept);
     sl_give_operand(child);
     SL_TRY(sl_plan_operand(plan, count, true, SL_UNTIL_WEIGHT, kept));
     return sl_plan_array(plan, count, SL_UNTIL_INPUT, &kept->values);
@@ -79,18 +79,19 @@ int sl_plan_kept_halves(struct sl_plan *plan, size_t count, enum sl_lifetime lif
 void sl_plan_ends(struct sl_module *module, const struct sl_module *first, const struct sl_module *last) {
     module->x = first->x;
     module->y = last->y;
-    module->x.operand = module->y.operand = SL_F32;
+    if (sl_reads_operand(&module->x)) module->x.reads = SL_READS_COPY;
+    if (sl_reads_operand(&module->y)) module->y.reads = SL_READS_BOTH;
 }
 
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child) {
     if (plan->storage == SL_F32 || plan->forward_only || sl_is_kept(&child->y)) return false;
-    if (child->y.reads == SL_BF16) return true;
+    if (sl_reads_copy(&child->y)) return true;
     if (child->children > 0) return plan->weights_follow;
     return child->weights_follow && child->type->stores && !child->takes_floats;
 }
 
 bool sl_reads_stored(const struct sl_plan *plan, const struct sl_module *child) {
-    return plan->storage != SL_F32 && plan->forward_only && plan->precision == SL_BF16 && child->x.reads == SL_BF16;
+    return plan->storage != SL_F32 && plan->forward_only && plan->precision == SL_BF16 && sl_reads_copy(&child->x);
 }
 
 void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room) {
@@ -245,8 +246,8 @@ const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, cons
     return rounded->stored + (at - first) / sizeof *x;
 }
 
-struct sl_rows sl_given_rows(const struct sl_context *context, enum sl_dtype reads, size_t n, const float *x) {
-    const uint16_t *stored = reads == SL_BF16 && context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
+struct sl_rows sl_given_rows(const struct sl_context *context, const struct sl_use *use, size_t n, const float *x) {
+    const uint16_t *stored = sl_reads_copy(use) && context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
     return stored ? sl_rows_bf16(stored) : sl_rows_f32(x);
 }
 

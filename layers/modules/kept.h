@@ -17,7 +17,7 @@ struct sl_kept {
     bool rounds;            /* the floats are rounded, too: the storage is bf16, or the floats are not read (operand) */
     bool outlasts;          /* later calls read the array */
     bool stores;            /* the call writes a bf16 copy, for later calls or for its own products */
-    bool operand;           /* products read only the bf16 copy (operand of a use) */
+    bool operand;           /* products read only the bf16 copy (SL_READS_OPERAND) */
     bool unread;            /* the floats are not read: the writer may write only the bf16 copy */
     struct sl_place stored; /* place of the bf16 copy */
     size_t column;          /* elements to skip there, if the copy is columns of another array's wider rows */
@@ -50,8 +50,8 @@ int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t 
 /* The same for an x whose unrounded floats I reads, too. */
 int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
 
-/* Copies uses to MODULE, except for operands: FIRST reads MODULE's x and writes its dx, LAST writes its y and reads its
- * dy. */
+/* Copies uses to MODULE, which does not save operands: FIRST reads MODULE's x and writes its dx, LAST writes its y and
+ * reads its dy. */
 void sl_plan_ends(struct sl_module *module, const struct sl_module *first, const struct sl_module *last);
 /* Returns whether the gradient of CHILD's y should be stored as bf16 although it does not outlast I: W follows at once
  * and reads bf16, or I reads bf16. */
@@ -128,8 +128,8 @@ int sl_backward_input_left(const struct sl_module *child, struct sl_context *con
                            const struct sl_kept *dx, enum sl_dtype *dtype);
 /* Bf16 copy of X [n] if the caller's parent has stored one, otherwise NULL. */
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
-/* X [n] for a call: the bf16 copy if the call READS bf16 and the parent has stored it, otherwise the floats. */
-struct sl_rows sl_given_rows(const struct sl_context *context, enum sl_dtype reads, size_t n, const float *x);
+/* X [n] of an end with this USE: the bf16 copy if it is read and the parent has stored it, otherwise the floats. */
+struct sl_rows sl_given_rows(const struct sl_context *context, const struct sl_use *use, size_t n, const float *x);
 /* Returns whether X [n] is a bf16 copy that the caller's parent has stored beside floats. */
 bool sl_is_stored(const struct sl_context *context, size_t n, const void *x);
 /* Returns whether W of MODULE receives dy as bf16. */

@@ -111,7 +111,7 @@ struct sl_rounded {
 struct sl_result {
     uint16_t *stored; /* write a bf16 copy here; NULL: none */
     bool unread;      /* the floats need not be written: no caller reads them */
-    bool whole;       /* the floats stay unrounded; the parent requests this only if the module's use has `beside` */
+    bool whole;       /* the floats stay unrounded; the parent requests this only of SL_WRITES_BOTH */
     bool done;        /* set by the module after it has written the result in this form */
     uint16_t *gelu; /* only for modules with SL_GELU_DONE, which must obey. Forward: write y here and gelu(y) to STORED.
                        I: this is the gelu's x; multiply dx by the gelu's slope. NULL: no gelu */
@@ -252,19 +252,13 @@ struct sl_module_type {
                            uint16_t *x_stored, float *y, uint16_t *y_stored);
     void (*backward_stored)(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
                             const float *dy, float *dx, uint16_t *dx_stored);
-    bool rounds_result; /* forward or backward_input may obey context->result and set its done; otherwise the parent
-                           rounds. For types that fuse; for I, they must also store. */
-    /* forward, or I, may add context->summand and set its done. For types that store and fuse. A parent passes it to
-     * its last child (forward) or first child (I): sl_take_summand */
-    bool adds_in_forward, adds_in_backward;
-    bool is_gelu;         /* y = gelu(x) in its tanh form, which the products before and after it may compute */
-    bool rounds_gradient; /* if context->storage is bf16, I rounds dy as it reads it: callers need not round it */
-    bool dx_may_be_x;     /* backward_input accepts the same array for x and dx, and W does not read x */
-    bool stores;          /* reads x and dy in context->storage, as they were saved */
-    bool fuses;           /* forward and backward_input accept the rows of several microbatches at once */
-    bool spares;          /* W skips parameters for which sl_is_frozen is true */
-    unsigned reads;       /* SL_READS_LABELS and so on; steps refuse batches without these arrays */
-    size_t bytes;         /* size of the type's own struct, which begins with a struct sl_module; 0: no own struct */
+    bool is_gelu;     /* y = gelu(x) in its tanh form, which the products before and after it may compute */
+    bool dx_may_be_x; /* backward_input accepts the same array for x and dx, and W does not read x */
+    bool stores;      /* reads x and dy in context->storage, as they were saved */
+    bool fuses;       /* forward and backward_input accept the rows of several microbatches at once */
+    bool spares;      /* W skips parameters for which sl_is_frozen is true */
+    unsigned reads;   /* SL_READS_LABELS and so on; steps refuse batches without these arrays */
+    size_t bytes;     /* size of the type's own struct, which begins with a struct sl_module; 0: no own struct */
     void (*release)(struct sl_module *module); /* frees the resources of the own struct; NULL: none */
 };
 

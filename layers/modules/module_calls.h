@@ -92,8 +92,8 @@ static inline int sl_module_forward_plain(const struct sl_module *module, struct
     struct sl_result *const result = context->result;
     struct sl_summand *const summand = context->summand;
     const char *outer = sl_module_enter(module, context);
-    if (!module->type->rounds_result) context->result = NULL;
-    if (!module->type->adds_in_forward) context->summand = NULL;
+    if (module->y.writes == SL_WRITES_FLOATS) context->result = NULL;
+    if (module->y.adds == SL_ADDS_NOTHING) context->summand = NULL;
     const int status = context->microbatches > 1 && !module->type->fuses ? sl_module_forward_each(module, context, x, y)
                                                                          : module->type->forward(module, context, x, y);
     context->result = result;
@@ -125,8 +125,8 @@ static inline int sl_module_backward_input_plain(const struct sl_module *module,
     struct sl_result *const result = context->result;
     struct sl_summand *const summand = context->summand;
     const struct sl_rounded rounded = context->rounded;
-    if (!module->type->rounds_result) context->result = NULL;
-    if (!module->type->adds_in_backward) context->summand = NULL;
+    if (module->x.writes == SL_WRITES_FLOATS) context->result = NULL;
+    if (module->x.adds == SL_ADDS_NOTHING) context->summand = NULL;
     int status = module->type->backward_input(module, context, x, dy, dx);
     context->result = result;
     context->summand = summand;

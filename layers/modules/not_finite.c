@@ -179,18 +179,18 @@ static void look_at_gradients(const struct sl_module *module, const struct sl_co
     }
 }
 
-/* Form in which MODULE has written its result; ADDS: it may have added the call's summand. */
-static const struct sl_result *result_of(const struct sl_module *module, const struct sl_context *context, bool adds) {
-    const struct sl_summand *summand = adds ? context->summand : NULL;
+/* Form in which a module with this USE of its result has written it. */
+static const struct sl_result *result_of(const struct sl_use *use, const struct sl_context *context) {
+    const struct sl_summand *summand = use->adds != SL_ADDS_NOTHING ? context->summand : NULL;
     if (summand && summand->done) return summand->result;
-    return module->type->rounds_result ? context->result : NULL;
+    return use->writes != SL_WRITES_FLOATS ? context->result : NULL;
 }
 
 int sl_module_forward_watched(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_not_finite *found = context->not_finite;
     const size_t length = enter(found, module);
     const int status = sl_module_forward_plain(module, context, x, y);
-    const struct sl_result *result = result_of(module, context, module->type->adds_in_forward);
+    const struct sl_result *result = result_of(&module->y, context);
     if (status == SL_OK && !context->unread)
         look_at_rows(module, context, FORWARD, module->out, y, result, x, module->in);
     if (status == SL_OK && !module->type->backward_input) look_at_loss(module, context);
@@ -209,7 +209,7 @@ int sl_module_backward_input_watched(const struct sl_module *module, struct sl_c
     if (comes_again(module, context)) return sl_module_backward_input_plain(module, context, x, dy, dx);
     const size_t length = enter(found, module);
     const int status = sl_module_backward_input_plain(module, context, x, dy, dx);
-    const struct sl_result *result = result_of(module, context, module->type->adds_in_backward);
+    const struct sl_result *result = result_of(&module->x, context);
     if (status == SL_OK && dx && !module->x_stride) /* columns among others': the parent checks all of them */
         look_at_rows(module, context, INPUT_GRADIENT, module->in, dx, result, dx == dy ? NULL : dy, module->out);
     if (status == SL_OK && module->weights_follow) look_at_gradients(module, context);

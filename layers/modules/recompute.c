@@ -74,7 +74,7 @@ static const float *floats_of(const struct sl_module *module, struct sl_context 
     inner->rounded = (struct sl_rounded){0};
     if (inner->storage == SL_F32) return x;
     float *values = sl_at(inner, &own(module)->whole_x);
-    if (module->child[0]->x.reads != SL_BF16) inner->kernels->widen_bf16(n, (const void *)x, values);
+    if (!sl_reads_copy(&module->child[0]->x)) inner->kernels->widen_bf16(n, (const void *)x, values);
     inner->rounded = (struct sl_rounded){values, (const void *)x, n};
     return values;
 }
@@ -125,9 +125,6 @@ static const struct sl_module_type recompute = {.name = "recompute",
                                                 .forward = forward,
                                                 .backward_input = backward_input,
                                                 .backward_weight = backward_weight,
-                                                .rounds_result = true,
-                                                .adds_in_forward = true,
-                                                .adds_in_backward = true,
                                                 .stores = true,
                                                 .fuses = true,
                                                 .bytes = sizeof(struct recompute)};

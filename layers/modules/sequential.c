@@ -72,7 +72,7 @@ static bool leads_to_gelu(const struct sl_module *module, const struct sl_plan *
     after = module->child[i + 2];
     if (plan->forward_only) return true;
     if (after->x.gelu != SL_GELU_DONE || !sl_is_kept(&after->x)) return false;
-    if (plan->storage == SL_F32) return after->x.operand == SL_BF16 && before->y.operand == SL_BF16;
+    if (plan->storage == SL_F32) return sl_reads_operand(&after->x) && sl_reads_operand(&before->y);
     return sl_is_kept(&before->y) || sl_reads_stored_gradient(plan, before);
 }
 
@@ -88,16 +88,16 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
     *edge = (struct edge){0};
     edge->activation.rounds = edge->gradient.rounds = plan->storage != SL_F32;
     edge->activation.count = edge->gradient.count = size;
-    if (after->x.operand == SL_BF16) sl_give_operand(after);
-    if (before->y.operand == SL_BF16) sl_give_operand_gradient(before);
+    if (sl_reads_operand(&after->x)) sl_give_operand(after);
+    if (sl_reads_operand(&before->y)) sl_give_operand_gradient(before);
     edge->gelu = leads_to_gelu(module, plan, i);
     if (edge->gelu)
         SL_TRY(plan_gelu(plan, size, &edge->activation));
-    else if (after->x.operand == SL_BF16)
+    else if (sl_reads_operand(&after->x))
         SL_TRY(sl_plan_operand(plan, size, true, SL_UNTIL_WEIGHT, &edge->activation));
     else if (sl_is_kept(&after->x))
         SL_TRY(sl_plan_kept_at(plan, &none, size, after->x.lasts, &edge->activation));
-    if (before->y.operand == SL_BF16)
+    if (sl_reads_operand(&before->y))
         SL_TRY(sl_plan_operand(plan, size, sl_is_kept(&before->y), SL_FROM_INPUT, &edge->gradient));
     else if (shares_place(module, i) && !edge->gelu)
         edge->gradient = edge->activation;
@@ -109,27 +109,33 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
 /* Returns whether the edge's floats lie in the stash: if the storage is float32 they do, except for operands. */
 static bool stashes_input(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *after = module->child[i + 1];
-    return plan->storage == SL_F32 && sl_is_kept(&after->x) && after->x.operand != SL_BF16 && !edge_of(module, i)->gelu;
+    return plan->storage == SL_F32 && sl_is_kept(&after->x) && !sl_reads_operand(&after->x) &&
+           !edge_of(module, i)->gelu;
 }
 
 static bool stashes_gradient(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *before = module->child[i];
-    return plan->storage == SL_F32 && sl_is_kept(&before->y) && before->y.operand != SL_BF16;
+    return plan->storage == SL_F32 && sl_is_kept(&before->y) && !sl_reads_operand(&before->y);
 }
 
 /* Returns whether child I reads its dy both as floats and as an operand, which child I + 1 writes beside them. */
-static bool reads_both(const struct sl_module *module, const struct sl_plan *plan, int i) {
-    return sl_keeps_operands(plan) && module->child[i]->y.beside == SL_BF16 && module->child[i]->y.operand != SL_BF16 &&
-           module->child[i + 1]->x.beside == SL_BF16;
+static bool reads_both(const struct sl_module *module, int i) {
+    return module->child[i]->y.reads == SL_READS_BOTH && module->child[i + 1]->x.writes == SL_WRITES_BOTH;
+}
+
+/* Returns whether child I itself rounds dy, unless child I + 1 writes only bf16. */
+static bool may_round(const struct sl_module *module, int i) {
+    const enum sl_reading reads = module->child[i]->y.reads;
+    return reads == SL_READS_WHOLE || reads == SL_READS_EITHER;
 }
 
 /* Returns whether a bf16 copy of child I's dy is stored in the workspace. A child that rounds floats as it reads them
  * needs no such copy. */
 static bool stores_gradient_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *child = module->child[i];
-    if (child->type->rounds_gradient && module->child[i + 1]->x.leaves != SL_BF16) return false;
-    return sl_reads_stored_gradient(plan, child) || (child->y.operand == SL_BF16 && !sl_is_kept(&child->y)) ||
-           reads_both(module, plan, i);
+    if (may_round(module, i) && module->child[i + 1]->x.writes < SL_WRITES_BF16) return false;
+    return sl_reads_stored_gradient(plan, child) || (sl_reads_operand(&child->y) && !sl_is_kept(&child->y)) ||
+           reads_both(module, i);
 }
 
 /* The same for child I + 1's x in forward-only plans, and for the x and y of a gelu computed by a product. */
@@ -137,7 +143,7 @@ static bool stores_beside(const struct sl_module *module, const struct sl_plan *
     const struct sl_module *after = module->child[i + 1];
     const bool behind = i > 0 && edge_of(module, i - 1)->gelu;
     if (plan->forward_only) return edge_of(module, i)->gelu || behind || sl_reads_stored(plan, after);
-    return plan->storage != SL_F32 && plan->precision == SL_BF16 && after->x.reads == SL_BF16 && !sl_is_kept(&after->x);
+    return plan->storage != SL_F32 && plan->precision == SL_BF16 && sl_reads_copy(&after->x) && !sl_is_kept(&after->x);
 }
 
 static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
@@ -161,7 +167,7 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
         if (!stashes_input(module, plan, i)) edges[i].activation.values = buffer[i % 2];
         if (!stashes_gradient(module, plan, i)) edges[i].gradient.values = buffer[i % 2];
         if (stores_gradient_beside(module, plan, i)) sl_plan_kept_beside(&edges[i].gradient, &room[i % 2]);
-        if (reads_both(module, plan, i)) edges[i].gradient.operand = edges[i].whole_gradient = true;
+        if (reads_both(module, i)) edges[i].gradient.operand = edges[i].whole_gradient = true;
         if (stores_beside(module, plan, i)) sl_plan_kept_beside(&edges[i].activation, &room[i % 2]);
     }
     return SL_OK;
@@ -169,9 +175,8 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
 
 static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_children(module, plan));
-    sl_plan_ends(module, module->child[0], module->child[module->children - 1]);
-    module->x.operand = module->child[0]->x.operand;
-    module->y.operand = module->child[module->children - 1]->y.operand;
+    module->x = module->child[0]->x;
+    module->y = module->child[module->children - 1]->y;
     module->operand_readers = 1;
     return plan_edges(module, plan);
 }
@@ -199,14 +204,14 @@ static bool rounds_in_backward(const struct sl_module *module, int i) {
 
 static void forward_stored(const struct sl_module *module, struct sl_context *context, int i) {
     const struct sl_kept *x = &edge_of(module, i - 1)->activation, *y = &edge_of(module, i)->activation;
-    float *values = module->child[i + 1]->x.reads == SL_BF16 ? NULL : sl_kept_values(context, y);
+    float *values = sl_reads_copy(&module->child[i + 1]->x) ? NULL : sl_kept_values(context, y);
     module->child[i]->type->forward_stored(module->child[i], context, sl_kept_values(context, x),
                                            sl_at(context, &x->stored), values, sl_at(context, &y->stored));
 }
 
 static void backward_stored(const struct sl_module *module, struct sl_context *context, int i) {
     const struct edge *before = edge_of(module, i - 1);
-    float *values = module->child[i - 1]->y.reads == SL_BF16 ? NULL : gradient(module, context, i - 1);
+    float *values = sl_reads_copy(&module->child[i - 1]->y) ? NULL : gradient(module, context, i - 1);
     module->child[i]->type->backward_stored(module->child[i], context, sl_at(context, &before->activation.stored),
                                             gradient(module, context, i), values,
                                             sl_at(context, &before->gradient.stored));
@@ -215,7 +220,7 @@ static void backward_stored(const struct sl_module *module, struct sl_context *c
 /* Calls child I's forward, and stores y in the edge's form, unless the next child does so. */
 static int forward_to_edge(const struct sl_module *module, struct sl_context *context, int i, const float *x) {
     const struct sl_kept *y = &edge_of(module, i)->activation;
-    struct sl_result result = sl_kept_result(context, y, y->operand || module->child[i + 1]->x.reads == SL_BF16);
+    struct sl_result result = sl_kept_result(context, y, y->operand || sl_reads_copy(&module->child[i + 1]->x));
     struct sl_result *const before = context->result;
     const bool rounds = y->operand || (y->rounds && !rounds_in_forward(module, i + 1));
     context->result = rounds ? &result : NULL;
@@ -276,14 +281,14 @@ static int backward_of(const struct sl_module *module, struct sl_context *contex
 /* Returns whether child I itself rounds the gradient of its y, because it is the only reader. */
 static bool rounds_gradient(const struct sl_module *module, int i) {
     if (rounds_in_backward(module, i)) return true;
-    return module->child[i]->type->rounds_gradient && !edge_of(module, i)->gradient.stores;
+    return may_round(module, i) && !edge_of(module, i)->gradient.stores;
 }
 
 /* Calls child I's backward_input, and stores dx in the edge's form. */
 static int backward_to_edge(const struct sl_module *module, struct sl_context *context, int i, const float *dy) {
     const struct sl_kept *dx = &edge_of(module, i - 1)->gradient;
     const bool whole = edge_of(module, i - 1)->whole_gradient;
-    const bool unread = !whole && (dx->operand || module->child[i - 1]->y.reads == SL_BF16);
+    const bool unread = !whole && (dx->operand || sl_reads_copy(&module->child[i - 1]->y));
     struct sl_result result = sl_kept_result(context, dx, unread);
     struct sl_result *const before = context->result;
     const bool rounds = dx->operand || (dx->rounds && !rounds_gradient(module, i - 1));
@@ -339,9 +344,6 @@ static const struct sl_module_type sequential = {.name = "sequential",
                                                  .forward = sequential_forward,
                                                  .backward_input = sequential_backward_input,
                                                  .backward_weight = sequential_backward_weight,
-                                                 .rounds_result = true,
-                                                 .adds_in_forward = true,
-                                                 .adds_in_backward = true,
                                                  .stores = true,
                                                  .fuses = true,
                                                  .bytes = sizeof(struct sequential),
@@ -384,13 +386,13 @@ static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
      * leaves per coordinate, so separate passes add. */
     const bool hands = sl_gemm_adds(plan->gemm) && !plan->leaf_axis;
     ((struct residual *)module)->hands = hands;
-    if (hands) {
-        if (inner->y.adds == SL_BF16) module->x.reads = inner->x.reads;
-        if (inner->x.adds == SL_BF16) module->y.reads = inner->y.reads;
-        module->x.leaves = inner->x.adds;
-        module->x.beside = inner->x.beside;
+    module->x.writes = module->y.writes = SL_WRITES_ASKED;
+    if (hands && inner->y.adds == SL_ADDS_BF16) module->x.reads = sl_reads_beside(inner->x.reads);
+    if (hands && inner->x.adds == SL_ADDS_BF16) {
+        module->y.reads = sl_reads_beside(inner->y.reads);
+        module->x.writes = inner->x.writes;
     }
-    module->y.beside = inner->y.beside;
+    if (inner->y.reads >= SL_READS_BOTH) module->y.reads = SL_READS_BOTH;
     return SL_OK;
 }
 
@@ -416,7 +418,7 @@ static struct sl_summand summand_of(const struct sl_module *module, const struct
 
 static int residual_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_result *const result = context->result;
-    struct sl_summand summand = summand_of(module, context, x, module->x.reads == SL_BF16);
+    struct sl_summand summand = summand_of(module, context, x, sl_reads_copy(&module->x));
     hand_over(module, context, &summand);
     SL_TRY(sl_module_forward_last(module->child[0], context, x, y));
     if (!context->unread && !summand.done) sl_add_result(context, result, elements(module, context), x, y);
@@ -426,7 +428,7 @@ static int residual_forward(const struct sl_module *module, struct sl_context *c
 static int residual_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy, float *dx) {
     struct sl_result *const result = context->result;
-    struct sl_summand summand = summand_of(module, context, dy, module->y.reads == SL_BF16);
+    struct sl_summand summand = summand_of(module, context, dy, sl_reads_copy(&module->y));
     hand_over(module, context, dx ? &summand : NULL);
     SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, dx));
     if (dx && !summand.done) sl_add_result(context, result, elements(module, context), dy, dx);
@@ -443,7 +445,6 @@ static const struct sl_module_type residual = {.name = "residual",
                                                .forward = residual_forward,
                                                .backward_input = residual_backward_input,
                                                .backward_weight = residual_backward_weight,
-                                               .rounds_result = true,
                                                .stores = true,
                                                .fuses = true,
                                                .bytes = sizeof(struct residual)};

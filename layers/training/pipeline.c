@@ -123,7 +123,7 @@ static const float *take_x(struct sl_pipeline *p, const struct sl_action *action
         sl_device.copy(keep, from, sl_pipeline_row_bytes(p, p->context.rows, columns));
         from = keep;
     }
-    return take_rows(p, columns, stage->x.reads == SL_BF16, from);
+    return take_rows(p, columns, sl_reads_copy(&stage->x), from);
 }
 
 /* Records ROWS of KIND, sent by ACTION's stage, in the step's journal. */
@@ -212,7 +212,7 @@ static const float *gradient_of(struct sl_pipeline *p, const struct sl_action *a
     const struct sl_place *kept = &p->kept[action->loop].dy;
     const void *from = p->state_gradient;
     if (!from && kept->stashed) from = sl_at(&p->context, kept);
-    if (!is_last(p, action->loop)) return take_rows(p, stage->out, stage->y.reads == SL_BF16, from);
+    if (!is_last(p, action->loop)) return take_rows(p, stage->out, sl_reads_copy(&stage->y), from);
     const float *dy = p->output_gradients + loss_row(p, action->microbatch);
     return from && rounds(p, stage->out) ? note_rows(p, stage->out, dy, from) : dy;
 }

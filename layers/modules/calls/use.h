@@ -20,21 +20,50 @@ enum sl_lifetime {
     SL_FROM_INPUT    /* from I, which writes it (or reads dy), until W */
 };
 
-/* Use of one end of a module: x, read by forward, and dx, written by I; or y and dy. SL_F32, the default of a type,
- * means that it reads and writes floats. SL_BF16 means: */
+/* How forward reads x, or I reads dy. Values from SL_READS_COPY on read a bf16 copy if there is one. An operand is an
+ * array that products on a device, also W's, read only as bf16 although the storage is float32. */
+enum sl_reading {
+    SL_READS_FLOATS, /* floats, rounded if the storage is bf16; the default */
+    SL_READS_WHOLE,  /* dy: unrounded floats, which I rounds in the same pass if the storage is bf16 */
+    SL_READS_COPY,   /* the bf16 copy alone */
+    SL_READS_EITHER, /* dy: the copy alone, or else as SL_READS_WHOLE */
+    SL_READS_BOTH,   /* dy: an operand, and unrounded floats */
+    SL_READS_OPERAND /* an operand */
+};
+
+/* Forms in which forward can write y, or I dx. A higher value includes the lower ones. */
+enum sl_writing {
+    SL_WRITES_FLOATS, /* unrounded floats; the default */
+    SL_WRITES_ASKED,  /* may obey context->result and set its done; otherwise the parent rounds. Types that fuse; for I,
+                         types that also store */
+    SL_WRITES_BF16,   /* always writes bf16 alone if the floats are not read */
+    SL_WRITES_BOTH    /* also unrounded floats and their bf16 copy, so an operand is rounded once */
+};
+
+/* Summand (struct sl_summand) that forward can add to y, or I to dx, in the pass that writes it. A parent passes its
+ * summand to its last child (forward) or its first (I). Types that store and fuse. */
+enum sl_adding {
+    SL_ADDS_NOTHING, /* the default */
+    SL_ADDS_FLOATS,  /* may add it, and set its done; otherwise the parent adds */
+    SL_ADDS_BF16     /* always adds it if it is bf16, and writes the sum in the form of the summand's result */
+};
+
+/* Use of one end of a module: x, read by forward, and dx, written by I; or y, written by forward, and dy. */
 struct sl_use {
     enum sl_lifetime lasts; /* of x, or of dy; plan may shorten it: backward functions then receive NULL */
-    enum sl_dtype reads;    /* if x, or dy, has a bf16 copy, the pass that reads it reads only this copy */
-    enum sl_dtype leaves;   /* if the floats of dx are not read, the pass that writes dx writes only bf16 */
-    enum sl_dtype beside;  /* that pass can write unrounded floats and a bf16 copy, so an operand is rounded once. At y:
-                              if the storage is float32, I reads dy both as such an operand and as floats */
-    enum sl_dtype adds;    /* a bf16 summand is added in the same pass, and the sum may be written like dx */
-    enum sl_dtype operand; /* if the storage is float32, products on a device, also W's, read only bf16 */
-    enum sl_dtype given;   /* set by the parent after planning, if it saves such an operand as bf16 */
+    enum sl_reading reads;
+    enum sl_writing writes;
+    enum sl_adding adds;
+    enum sl_dtype given; /* set by the parent after planning: SL_BF16 if it saves an operand as bf16 */
     enum sl_gelu_part gelu;
 };
 
-static inline enum sl_dtype sl_bf16_if(bool holds) { return holds ? SL_BF16 : SL_F32; }
+/* Whether a bf16 copy is read if there is one. */
+static inline bool sl_reads_copy(const struct sl_use *use) { return use->reads >= SL_READS_COPY; }
+static inline bool sl_reads_operand(const struct sl_use *use) { return use->reads == SL_READS_OPERAND; }
+static inline enum sl_reading sl_copy_if(bool holds) { return holds ? SL_READS_COPY : SL_READS_FLOATS; }
+/* How a parent reads an array that a child reads so, if the child is not its only reader. */
+static inline enum sl_reading sl_reads_beside(enum sl_reading reads) { return sl_copy_if(reads >= SL_READS_COPY); }
 static inline enum sl_lifetime sl_until_weight_if(bool holds) { return holds ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN; }
 static inline enum sl_lifetime sl_from_input_if(bool holds) { return holds ? SL_FROM_INPUT : SL_UNTIL_RETURN; }
 static inline enum sl_lifetime sl_longer(enum sl_lifetime a, enum sl_lifetime b) { return a > b ? a : b; }

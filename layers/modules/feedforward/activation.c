@@ -29,28 +29,34 @@ static const struct sl_kept *slope_of(const struct sl_module *module) {
 }
 
 /* X, or DY, for the modules that save slopes. */
-static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, enum sl_dtype reads,
-                              const float *x) {
-    return sl_given_rows(context, slope_of(module)->rounds ? reads : SL_F32, elements(module, context), x);
+static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context,
+                              const struct sl_use *use, const float *x) {
+    return slope_of(module)->rounds ? sl_given_rows(context, use, elements(module, context), x) : sl_rows_f32(x);
 }
 
 static struct sl_out out_of(const struct sl_module *module, struct sl_context *context, float *y) {
     return sl_left_out(context, slope_of(module)->rounds, y);
 }
 
-/* Backward reads bf16 dy if products write only bf16. The types' own plans decide whether forward reads bf16 x. */
+/* Returns whether products write only bf16. */
+static bool reads_copies(const struct sl_plan *plan) {
+    return plan->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm);
+}
+
+/* Backward then reads bf16 dy. The types' own plans decide whether forward reads bf16 x. */
 static int plan_slope(struct sl_module *module, struct sl_plan *plan) {
     const size_t count = (size_t)plan->rows * (size_t)module->in;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)count);
     if (!plan->forward_only && plan->has_dx) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * (double)count);
     module->x.lasts = SL_UNTIL_RETURN;
-    module->y.reads = sl_bf16_if(plan->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm));
+    module->y.reads = reads_copies(plan) ? SL_READS_EITHER : SL_READS_WHOLE;
+    module->x.writes = module->y.writes = SL_WRITES_ASKED;
     return sl_plan_kept_halves(plan, count, SL_UNTIL_INPUT, &((struct activation *)module)->slope);
 }
 
 static int plan_silu(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_slope(module, plan));
-    module->x.reads = module->y.reads;
+    module->x.reads = sl_copy_if(reads_copies(plan));
     return SL_OK;
 }
 
@@ -58,7 +64,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     (void)x;
     if (dx)
-        context->kernels->operands->multiply(elements(module, context), rows_of(module, context, module->y.reads, dy),
+        context->kernels->operands->multiply(elements(module, context), rows_of(module, context, &module->y, dy),
                                              sl_kept_rows(context, slope_of(module)), out_of(module, context, dx));
     return SL_OK;
 }
@@ -130,7 +136,7 @@ static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
     if (dropout->rate > 0 && !plan->forward_only)
         sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_DROPOUT, (double)plan->rows * module->in);
     SL_TRY(plan_slope(module, plan));
-    if (sl_kernels_select()->draws_dropout) module->x.reads = module->y.reads;
+    if (sl_kernels_select()->draws_dropout) module->x.reads = sl_copy_if(reads_copies(plan));
     return SL_OK;
 }
 
@@ -143,7 +149,7 @@ static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) 
 /* ---- forward ---- */
 
 static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct sl_rows in = rows_of(module, context, module->x.reads, x);
+    const struct sl_rows in = rows_of(module, context, &module->x, x);
     context->kernels->operands->silu(elements(module, context), in, out_of(module, context, y),
                                      sl_kept_rows(context, slope_of(module)));
     return SL_OK;
@@ -154,7 +160,7 @@ static int drop(const struct sl_module *module, struct sl_context *context, bool
     const float kept = keep((const struct dropout *)module, context);
     const struct sl_dropout_words words = words_of(module, context);
     const struct sl_dropout_arrays arrays = {.silu = silu,
-                                             .x = rows_of(module, context, module->x.reads, x),
+                                             .x = rows_of(module, context, &module->x, x),
                                              .threshold = threshold(kept),
                                              .keep = kept,
                                              .y = out_of(module, context, y),
@@ -191,6 +197,7 @@ static int dropout_forward(const struct sl_module *module, struct sl_context *co
 /* ---- gelu ---- */
 
 static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
+    module->x.writes = module->y.writes = SL_WRITES_ASKED;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)plan->rows * module->in);
     if (!plan->forward_only && plan->has_dx)
         sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_GELU, (double)plan->rows * module->in);
@@ -241,8 +248,6 @@ static int erf_gelu_backward_input(const struct sl_module *module, struct sl_con
      .plan = PLAN,                                                                                                     \
      .forward = FORWARD,                                                                                               \
      .backward_input = backward_input,                                                                                 \
-     .rounds_result = true,                                                                                            \
-     .rounds_gradient = true,                                                                                          \
      .stores = true,                                                                                                   \
      .fuses = true,                                                                                                    \
      .bytes = sizeof(struct STRUCT)}
@@ -253,7 +258,6 @@ static const struct sl_module_type gelu_type = {.name = "gelu",
                                                 .backward_input = gelu_backward_input,
                                                 .forward_stored = gelu_forward_stored,
                                                 .backward_stored = gelu_backward_stored,
-                                                .rounds_result = true,
                                                 .is_gelu = true,
                                                 .dx_may_be_x = true,
                                                 .fuses = true};

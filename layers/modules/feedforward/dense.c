@@ -5,8 +5,8 @@
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t kernel[] = {(size_t)module->in, (size_t)module->out};
     SL_TRY(sl_affine_plan(module, plan, kernel, "", "", SL_EPILOGUE_BIAS));
+    module->x.reads = module->y.reads = sl_copy_if(plan->precision == SL_BF16);
     sl_products_offer(&((struct sl_affine *)module)->products, module, plan, true, false, true);
-    module->x.reads = module->y.reads = plan->precision;
     return SL_OK;
 }
 
@@ -16,8 +16,6 @@ static const struct sl_module_type dense = {.name = "dense",
                                             .backward_input = sl_affine_backward_input,
                                             .backward_weight = sl_affine_backward_weight,
                                             .spares = true,
-                                            .rounds_result = true,
-                                            .adds_in_forward = true,
                                             .stores = true,
                                             .fuses = true,
                                             .bytes = sizeof(struct sl_affine),

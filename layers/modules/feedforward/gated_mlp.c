@@ -38,8 +38,8 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 /* ---- planning ---- */
 
 /* Returns whether the floats are not read: on devices kernels then skip them. */
-static bool unread(const struct sl_plan *plan, const struct sl_kept *kept, enum sl_dtype reads) {
-    return kept->stores && (kept->operand || reads == SL_BF16) && sl_gemm_leaves_bf16(plan->gemm);
+static bool unread(const struct sl_plan *plan, const struct sl_kept *kept, const struct sl_use *reader) {
+    return kept->stores && (kept->operand || sl_reads_copy(reader)) && sl_gemm_leaves_bf16(plan->gemm);
 }
 
 static int plan_tensor(struct sl_module *module, struct sl_plan *plan, enum tensor tensor, size_t columns,
@@ -52,7 +52,7 @@ static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
     for (int i = GATE; i <= UP; i++) {
         struct sl_kept *kept = &((struct gated_mlp *)module)->kept[D_GATES + i];
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, kept));
-        kept->unread = unread(plan, kept, module->child[i]->y.reads);
+        kept->unread = unread(plan, kept, &module->child[i]->y);
     }
     struct sl_kept *gates = &((struct gated_mlp *)module)->kept[D_GATES], *ups = gates + 1;
     gates->unread = ups->unread = gates->unread && ups->unread; /* one kernel writes both */
@@ -63,10 +63,10 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace, columns = ((struct gated_mlp *)module)->columns;
     for (int i = 0; i < CHILDREN; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
     module->x.lasts = sl_longer(module->child[GATE]->x.lasts, module->child[UP]->x.lasts); /* one may be frozen */
-    module->x.reads = module->child[GATE]->x.reads;
+    const bool operand = sl_reads_operand(&module->child[GATE]->x) && sl_reads_operand(&module->child[UP]->x);
+    module->x.reads = operand ? SL_READS_OPERAND : sl_reads_beside(module->child[GATE]->x.reads);
+    module->x.writes = SL_WRITES_ASKED;
     module->y = module->child[DOWN]->y;
-    module->x.operand =
-        sl_bf16_if(module->child[GATE]->x.operand == SL_BF16 && module->child[UP]->x.operand == SL_BF16);
     module->operand_readers = DOWN;
     const double count = (double)plan->rows * (double)columns;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, count);
@@ -77,7 +77,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_kept_input(plan, module->child[DOWN], (size_t)plan->rows * columns, module->child[DOWN]->x.lasts,
                               inside));
     if (sl_reads_stored(plan, module->child[DOWN])) sl_plan_kept_room(plan, inside);
-    inside->unread = unread(plan, inside, module->child[DOWN]->x.reads);
+    inside->unread = unread(plan, inside, &module->child[DOWN]->x);
     return plan->forward_only ? SL_OK : plan_backward(module, plan);
 }
 
@@ -143,8 +143,6 @@ static const struct sl_module_type type = {.name = "gated_mlp",
                                            .forward = forward,
                                            .backward_input = backward_input,
                                            .backward_weight = backward_weight,
-                                           .rounds_result = true,
-                                           .adds_in_forward = true,
                                            .stores = true,
                                            .fuses = true,
                                            .bytes = sizeof(struct gated_mlp)};

@@ -57,7 +57,7 @@ static int plan_a(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_parameter_sharded(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, sl_lecun_normal(shape[0]) / sqrtf(3), 2,
                                      shape, spec));
     count_sum(factor, plan, SL_LOAD_FORWARD, module->out);
-    module->y.reads = plan->precision;
+    module->y.reads = sl_copy_if(plan->precision == SL_BF16);
     SL_TRY(sl_leaf_products_plan(&factor->rows, plan, sl_plan_leaves(plan, factor->axis), module->in, factor->segments,
                                  module->out));
     return sl_affine_plan_slices(module, plan, factor->rows.count, (int)factor->rows.width, module->out,
@@ -130,7 +130,7 @@ static int plan_b(struct sl_module *module, struct sl_plan *plan) {
     factor->by_leaves = sl_plan_leaves(plan, factor->axis) > 0;
     if (!plan->forward_only && !(factor->sums && factor->by_leaves)) count_sum(factor, plan, SL_LOAD_INPUT, module->in);
     plan_sums(module, plan);
-    module->y.reads = plan->precision;
+    module->y.reads = sl_copy_if(plan->precision == SL_BF16);
     SL_TRY(sl_leaf_columns_plan(&factor->columns, plan, factor->sums ? 0 : sl_plan_leaves(plan, factor->axis),
                                 module->in, module->out, factor->segments));
     return sl_affine_plan_slices(module, plan, factor->columns.count, module->in, (int)factor->columns.width,
@@ -306,8 +306,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_child(plan, module->child[DENSE], begin));
     module->x.lasts = dense->x.lasts;
     module->y.lasts = dense->y.lasts;
-    module->x.reads = dense->x.reads;
-    module->y.reads = dense->y.reads; /* B reads the same */
+    module->x.reads = sl_reads_beside(dense->x.reads);
+    module->y.reads = sl_reads_beside(dense->y.reads); /* B reads the same */
+    module->x.writes = module->y.writes = SL_WRITES_ASKED;
     if (!lora->adapted) return SL_OK;
     SL_TRY(plan_factors(module, plan, begin));
     module->x.lasts = sl_longer(dense->x.lasts, module->child[A]->x.lasts);
@@ -371,7 +372,6 @@ static const struct sl_module_type lora_type = {.name = "lora",
                                                 .forward = forward,
                                                 .backward_input = backward_input,
                                                 .backward_weight = backward_weight,
-                                                .rounds_result = true,
                                                 .stores = true,
                                                 .fuses = true,
                                                 .bytes = sizeof(struct lora)};

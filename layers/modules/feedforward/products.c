@@ -201,10 +201,11 @@ void sl_products_offer(const struct sl_products *products, struct sl_module *mod
     module->x_stride = products->x_stride;
     const bool leaves = plan->precision == SL_BF16 && whole && sl_gemm_leaves_bf16(plan->gemm);
     const bool operands = sl_keeps_operands(plan) && trains(plan) && !adds_up;
-    module->x.leaves = sl_bf16_if(leaves);
-    module->y.adds = sl_bf16_if(leaves && !adds_up);
-    module->x.operand = sl_bf16_if(operands);
-    module->y.operand = module->y.beside = sl_bf16_if(operands && sums);
+    module->x.writes = leaves ? SL_WRITES_BF16 : SL_WRITES_ASKED;
+    module->y.writes = SL_WRITES_ASKED;
+    module->y.adds = adds_up ? SL_ADDS_NOTHING : leaves ? SL_ADDS_BF16 : SL_ADDS_FLOATS;
+    if (operands) module->x.reads = SL_READS_OPERAND;
+    if (operands && sums) module->y.reads = SL_READS_OPERAND;
 }
 
 static bool rounds(const struct sl_products *products) { return products->forward.dtype == SL_BF16; }

@@ -141,8 +141,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     plan_workspace(dense, plan);
     module->x.lasts = sl_until_weight_if(sl_plan_trains(plan, SL_AFFINE_KERNEL));
     module->y.lasts = sl_from_input_if(sl_plan_trains(plan, SL_AFFINE_KERNEL));
-    module->x.reads = plan->precision;
-    module->y.reads = dense->group < 0 || dense->scatters ? plan->precision : SL_F32;
+    module->x.reads = sl_copy_if(plan->precision == SL_BF16);
+    module->y.reads = sl_copy_if(plan->precision == SL_BF16 && (dense->group < 0 || dense->scatters));
     SL_TRY(sl_leaf_products_plan(&dense->leaves, plan, leaves, module->in, dense->segments_in, dense->whole));
     const struct sl_products_shape shape = {.precision = plan->precision,
                                             .in = (int)dense->leaves.width,
@@ -271,7 +271,6 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const struct sharded *dense = own(module);
     const void *kernel;
     if (context->unread) return SL_OK;
-    if (dense->adds_up) context->summand = NULL; /* a coordinate's product is only a summand */
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
     SL_TRY(gather_kernel(module, context, &kernel));
     if (dense->pieces > 1) {
@@ -309,7 +308,7 @@ static int gather_input_gradient(const struct sl_module *module, struct sl_conte
     const struct sharded *dense = own(module);
     const size_t rows = (size_t)context->rows;
     *stored = sl_rounded_rows(context, rows * (size_t)module->out, dy);
-    if (dense->group >= 0 && module->y.reads != SL_BF16) *stored = NULL;
+    if (dense->group >= 0 && !sl_reads_copy(&module->y)) *stored = NULL;
     const void *from = *stored ? (const void *)*stored : dy;
     SL_TRY(sl_sharded_gather(module, context, rows, *stored ? SL_BF16 : SL_F32, from, all));
     if (dense->group < 0)
@@ -326,7 +325,7 @@ static const void *moved_in_pieces(const struct sl_module *module, const struct 
     const struct sharded *dense = own(module);
     if (dense->pieces == 1 || !dx) return NULL;
     if (dense->products.input_gradient.dtype == SL_F32) return dy;
-    if (module->y.reads != SL_BF16) return NULL;
+    if (!sl_reads_copy(&module->y)) return NULL;
     return sl_rounded_rows(context, (size_t)context->rows * (size_t)module->out, dy);
 }
 
@@ -357,7 +356,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     if (!dx) return SL_OK; /* peers do not need it either: they are in the same stage */
     SL_TRY(gather_kernel(module, context, &kernel));
     const void *a =
-        stored && module->y.reads == SL_BF16
+        stored && sl_reads_copy(&module->y)
             ? stored
             : sl_products_input_operand(products, module, context, (size_t)context->rows * (size_t)dense->whole, all);
     if (dense->leaves.count > 1)
@@ -415,7 +414,7 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
 /* Returns whether I has gathered all columns of DY [n] into the workspace, in the type read by W. */
 static bool is_gathered(const struct sl_module *module, const struct sl_context *context, size_t n, const void *dy) {
     if (!module->weights_follow || !sl_gives_stored(module, context)) return module->weights_follow;
-    return module->y.reads == SL_BF16 && sl_is_stored(context, n, dy);
+    return sl_reads_copy(&module->y) && sl_is_stored(context, n, dy);
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -451,8 +450,6 @@ static void release(struct sl_module *module) { sl_products_release(&((struct sh
      .forward = forward,                                                                                               \
      .backward_input = backward_input,                                                                                 \
      .backward_weight = backward_weight,                                                                               \
-     .rounds_result = true,                                                                                            \
-     .adds_in_forward = true,                                                                                          \
      .stores = true,                                                                                                   \
      .spares = true,                                                                                                   \
      .fuses = true,                                                                                                    \

@@ -20,8 +20,10 @@ static void plan_halves(struct layer_norm *own, const struct sl_plan *plan) {
     struct sl_module *module = &own->norm.module;
     own->reads_halves =
         sl_kernels_select()->whole_norms && plan->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm);
-    module->x.reads = module->y.reads = module->x.adds = module->x.leaves = module->x.beside =
-        sl_bf16_if(own->reads_halves);
+    module->x.reads = module->y.reads = sl_copy_if(own->reads_halves);
+    module->x.writes = own->reads_halves ? SL_WRITES_BOTH : SL_WRITES_ASKED;
+    module->x.adds = own->reads_halves ? SL_ADDS_BF16 : SL_ADDS_FLOATS;
+    module->y.writes = SL_WRITES_ASKED;
 }
 
 static int plan(struct sl_module *module, struct sl_plan *plan) {
@@ -41,7 +43,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 
 /* X [rows, cols]; the bf16 copy if the parent has stored one. */
 static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, const float *x) {
-    return sl_given_rows(context, module->x.reads, (size_t)context->rows * (size_t)module->in, x);
+    return sl_given_rows(context, &module->x, (size_t)context->rows * (size_t)module->in, x);
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -82,8 +84,6 @@ static const struct sl_module_type layer_norm = {.name = "layer_norm",
                                                  .plan = plan,
                                                  .forward = forward,
                                                  .backward_input = backward_input,
-                                                 .rounds_result = true,
-                                                 .adds_in_backward = true,
                                                  .stores = true,
                                                  .backward_weight = sl_norm_backward_weight,
                                                  .spares = true,

@@ -50,12 +50,16 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
     module->y.lasts = SL_UNTIL_RETURN;
     const struct sl_kernels *kernels = sl_kernels_select();
-    module->x.reads = module->y.reads = module->x.adds = module->x.leaves = module->x.beside =
-        sl_bf16_if(is_whole(own, kernels));
+    const bool whole = is_whole(own, kernels);
+    module->x.reads = sl_copy_if(whole);
+    module->y.reads = whole ? SL_READS_EITHER : SL_READS_WHOLE;
+    module->x.writes = whole ? SL_WRITES_BOTH : SL_WRITES_ASKED;
+    module->x.adds = whole ? SL_ADDS_BF16 : SL_ADDS_FLOATS;
+    module->y.writes = SL_WRITES_ASKED;
     sl_norm_count(plan, module->in);
     sl_load_call(plan, SL_LOAD_FORWARD, SL_PSUM, own->axis, sizeof(float) * (double)rows, 1);
     if (plan->forward_only) return SL_OK;
-    if (is_whole(own, kernels))
+    if (whole)
         sl_plan_workspace(plan,
                           kernels->norms->rms_norm_room(sl_plan_run(plan), rows, (size_t)module->in) * sizeof(float),
                           &own->room);
@@ -128,7 +132,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
                               .rstd = sl_at(context, &own->norm.rstd),
                               .y = sl_result_out(result, y)};
     if (is_whole(own, context->kernels)) {
-        pass.kernels->rms_norm_forward(rows, cols, cols, sl_given_rows(context, SL_BF16, rows * cols, x), NULL,
+        pass.kernels->rms_norm_forward(rows, cols, cols, sl_given_rows(context, &module->x, rows * cols, x), NULL,
                                        pass.gamma, pass.beta, own->epsilon, pass.rstd, pass.y);
     } else if (own->group < 0 && own->parts == 1) {
         sl_share(context, rows, cols, add_and_divide, &pass);
@@ -165,7 +169,7 @@ static void backward_whole(const struct sl_module *module, struct sl_context *co
     struct sl_rows summand = sl_rows_f32(NULL);
     const struct sl_out left = dx ? sl_summed_out(context, dx, &summand) : sl_out_f32(NULL);
     context->kernels->norms->rms_norm_backward(
-        microbatches, (size_t)context->rows / microbatches, cols, cols, sl_given_rows(context, SL_BF16, count, dy),
+        microbatches, (size_t)context->rows / microbatches, cols, cols, sl_given_rows(context, &module->y, count, dy),
         sl_rows_of(context->storage, x), sl_at(context, &own->norm.rstd), sl_value(module, context, GAMMA), NULL,
         summand, left, module->frozen ? NULL : dgamma, dbeta, sl_at(context, &own->room));
 }
@@ -210,9 +214,6 @@ static const struct sl_module_type rms_norm = {.name = "rms_norm",
                                                .backward_input = backward_input,
                                                .backward_weight = backward_weight,
                                                .spares = true,
-                                               .rounds_result = true,
-                                               .adds_in_backward = true,
-                                               .rounds_gradient = true,
                                                .stores = true,
                                                .fuses = true,
                                                .bytes = sizeof(struct rms_norm)};

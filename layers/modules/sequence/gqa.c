@@ -138,10 +138,11 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
         SL_TRY(sl_plan_child(plan, module->child[i], begin));
         if (i != OUT) module->x.lasts = sl_longer(module->x.lasts, module->child[i]->x.lasts);
     }
-    module->x.reads = module->child[Q]->x.reads;
+    bool operand = true;
+    for (int i = Q; i < OUT; i++) operand = operand && sl_reads_operand(&module->child[i]->x);
+    module->x.reads = operand ? SL_READS_OPERAND : sl_reads_beside(module->child[Q]->x.reads);
     module->y = module->child[OUT]->y;
-    module->x.operand = sl_bf16_if(module->child[Q]->x.operand == SL_BF16 && module->child[K]->x.operand == SL_BF16 &&
-                                   module->child[V]->x.operand == SL_BF16);
+    module->y.writes = SL_WRITES_FLOATS; /* the context's result is not for the other children */
     module->operand_readers = OUT;
     return SL_OK;
 }
@@ -158,7 +159,7 @@ static void plan_unread(struct gqa *gqa, const struct sl_plan *plan) {
     gqa->reads_stored = kept[VALUES].unread = alone && kept[QUERIES].stores;
     kept[QUERIES].unread = kept[KEYS].unread = gqa->reads_stored && !gqa->rope;
     kept[OUTPUT].unread =
-        alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && gqa->module.child[OUT]->x.reads == SL_BF16;
+        alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && sl_reads_copy(&gqa->module.child[OUT]->x);
 }
 
 static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
@@ -181,7 +182,7 @@ static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
         const size_t columns = i == Q ? gqa->columns : gqa->key_columns;
         struct sl_kept *const to = &gqa->kept[D_QUERIES + i];
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, to));
-        to->unread = to->stores && (to->operand || module->child[i]->y.reads == SL_BF16) && settles(gqa, i) &&
+        to->unread = to->stores && (to->operand || sl_reads_copy(&module->child[i]->y)) && settles(gqa, i) &&
                      sl_attention_alone(plan, &attention);
     }
     const size_t in = (size_t)module->in;
@@ -443,7 +444,6 @@ static const struct sl_module_type type = {.name = "gqa",
                                            .forward = forward,
                                            .backward_input = backward_input,
                                            .backward_weight = backward_weight,
-                                           .adds_in_forward = true,
                                            .stores = true,
                                            .fuses = true,
                                            .bytes = sizeof(struct gqa),

@@ -36,6 +36,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     sl_plan_workspace(plan, sl_plan_run(plan) * width * size, &norm->no_shift);
     SL_TRY(sl_plan_array(plan, (size_t)plan->rows * heads, SL_UNTIL_INPUT, &norm->norm.rstd));
     module->y.lasts = SL_UNTIL_RETURN;
+    module->y.reads = SL_READS_WHOLE;
     sl_norm_count(plan, module->in);
     if (plan->forward_only) return SL_OK;
     if (leaves > 1 && plan->storage == SL_BF16 && heads / leaves * width % 2)
@@ -137,7 +138,6 @@ static const struct sl_module_type head_norm = {.name = "head_norm",
                                                 .forward = forward,
                                                 .backward_input = backward_input,
                                                 .backward_weight = backward_weight,
-                                                .rounds_gradient = true,
                                                 .stores = true,
                                                 .fuses = true,
                                                 .bytes = sizeof(struct head_norm)};

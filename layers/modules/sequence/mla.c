@@ -82,7 +82,7 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
         SL_TRY(sl_plan_child(plan, module->child[i], begin));
     }
     sl_plan_ends(module, module->child[DOWN], module->child[OUT]);
-    module->x.operand = module->child[DOWN]->x.operand;
+    module->x.reads = module->child[DOWN]->x.reads;
     module->operand_readers = 1;
     return SL_OK;
 }
@@ -99,7 +99,7 @@ static void plan_unread(struct mla *mla, const struct sl_plan *plan) {
     const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
     const bool alone = sl_attention_alone(plan, &attention);
     mla->reads_stored = kept[QUERIES].unread = kept[KEYS_VALUES].unread = alone && kept[QUERIES].stores;
-    kept[OUTPUT].unread = alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && child[OUT]->x.reads == SL_BF16;
+    kept[OUTPUT].unread = alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && sl_reads_copy(&child[OUT]->x);
 }
 
 static int plan_forward(struct mla *mla, struct sl_plan *plan) {
@@ -132,7 +132,7 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
         if (i == OUT) continue;
         struct sl_kept *const to = &kept[sl_mla_gradient[i]];
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns[sl_mla_gradient[i]], to));
-        to->unread = to->stores && (to->operand || module->child[i]->y.reads == SL_BF16) &&
+        to->unread = to->stores && (to->operand || sl_reads_copy(&module->child[i]->y)) &&
                      (i == DOWN ? !mla->rope : i < OUT && sl_attention_alone(plan, &attention));
     }
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
@@ -387,8 +387,6 @@ static const struct sl_module_type type = {.name = "mla",
                                            .forward = mla_forward,
                                            .backward_input = mla_backward_input,
                                            .backward_weight = mla_backward_weight,
-                                           .rounds_result = true,
-                                           .adds_in_forward = true,
                                            .stores = true,
                                            .fuses = true,
                                            .bytes = sizeof(struct mla),

@@ -10,7 +10,7 @@
 int sl_mla_latent_stride(const struct mla *mla, const struct sl_plan *plan) {
     const struct sl_module *down = mla->module.child[DOWN];
     if (mla->rope || plan->caches || plan->forward_only) return 0;
-    const bool bf16 = plan->storage == SL_F32 ? down->y.operand == SL_BF16 : down->y.reads == SL_BF16;
+    const bool bf16 = plan->storage == SL_F32 ? sl_reads_operand(&down->y) : sl_reads_copy(&down->y);
     return bf16 ? 2 * (int)mla->latent : 0;
 }
 
@@ -41,7 +41,7 @@ static int plan_part(struct mla *mla, struct sl_plan *plan, size_t rows, int i) 
 
 /* Returns whether child I reads its half of the latent only as bf16. */
 static bool rounds_part(const struct mla *mla, int i) {
-    return mla->kept[sl_mla_input[i]].stores && mla->module.child[i]->x.reads == SL_BF16;
+    return mla->kept[sl_mla_input[i]].stores && sl_reads_copy(&mla->module.child[i]->x);
 }
 
 /* The whole latent has two readers with the same needs. */
@@ -50,11 +50,11 @@ int sl_mla_plan_latents(struct mla *mla, struct sl_plan *plan) {
     const enum sl_lifetime keys = lifetime_of_input(module, K_ROPE), queries = lifetime_of_input(module, Q_ROPE);
     const size_t rows = (size_t)plan->rows, half = rows * mla->latent;
     struct sl_kept *kept = mla->kept;
-    if (mla->rope && module->child[K_ROPE]->x.operand == SL_BF16 && module->child[Q_ROPE]->x.operand == SL_BF16) {
+    if (mla->rope && sl_reads_operand(&module->child[K_ROPE]->x) && sl_reads_operand(&module->child[Q_ROPE]->x)) {
         sl_give_operand(module->child[Q_ROPE]);
         SL_TRY(sl_plan_kept_input(plan, module->child[K_ROPE], 2 * half, keys, &kept[LATENT]));
     } else if (cuts_nothing(mla)) {
-        if (module->child[Q_UP]->x.operand == SL_BF16) sl_give_operand(module->child[Q_UP]);
+        if (sl_reads_operand(&module->child[Q_UP]->x)) sl_give_operand(module->child[Q_UP]);
         SL_TRY(sl_plan_kept_input(plan, module->child[KV_UP], 2 * half, SL_UNTIL_WEIGHT, &kept[LATENT]));
         kept[LATENT].unread = true;
     } else {

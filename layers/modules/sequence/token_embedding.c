@@ -78,6 +78,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
     const size_t elements = sl_token_rows(table, rows) * (size_t)table->vocabulary.dimension;
     module->x.lasts = SL_UNTIL_RETURN;
+    module->y.writes = SL_WRITES_ASKED;
     module->y.lasts = sl_from_input_if(trains);
     if (plan->load) count(table, plan);
     if (table->division != SL_UNDIVIDED) sl_plan_workspace(plan, elements * sizeof(float), &embedding->whole);
@@ -232,7 +233,6 @@ static const struct sl_module_type type = {.name = "token_embedding",
                                            .backward_input = backward_input,
                                            .reads = SL_READS_TOKENS,
                                            .backward_weight = backward_weight,
-                                           .rounds_result = true,
                                            .fuses = true,
                                            .bytes = sizeof(struct embedding)};
 

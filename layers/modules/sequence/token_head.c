@@ -144,6 +144,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_token_plan_table(&head->table, plan, SL_TABLE_HEAD, head->table.division == SL_BY_TOKENS));
     module->x.lasts = sl_until_weight_if(sl_plan_trains(plan, 0) && has_whole(module));
     module->y.lasts = SL_UNTIL_RETURN;
+    module->y.writes = SL_WRITES_ASKED;
     module->out = module->in;
     if (plan->caches) return plan_last(head, plan);
     const size_t rows = sl_token_rows(&head->table, (size_t)plan->rows);
@@ -382,7 +383,6 @@ static const struct sl_module_type type = {.name = "token_head",
                                            .plan = plan,
                                            .forward = forward,
                                            .backward_weight = backward_weight,
-                                           .rounds_result = true,
                                            .fuses = true,
                                            .reads = SL_READS_LABELS,
                                            .bytes = sizeof(struct token_head),

@@ -133,8 +133,8 @@ static void run(struct sl_module *module, bool stored, float *y, float *dx) {
     const struct ends back = {rig.dy, rig.dx, settle(rig.dy, STREAM), device_array(STREAM, sizeof(uint16_t))};
     rig.context.kernels = &kernels;
     rig.context.storage = SL_BF16;
-    if (leaves_bf16()) assert_true(rig.module->x.reads == SL_BF16 && rig.module->y.reads == SL_BF16);
-    give(&rig, &forth, stored, rig.module->x.reads == SL_BF16, &result);
+    if (leaves_bf16()) assert_true(sl_reads_copy(&rig.module->x) && sl_reads_copy(&rig.module->y));
+    give(&rig, &forth, stored, sl_reads_copy(&rig.module->x), &result);
     assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
     sl_device.settle(NULL);
     if (stored)
@@ -142,7 +142,7 @@ static void run(struct sl_module *module, bool stored, float *y, float *dx) {
     else
         memcpy(y, rig.y, STREAM * sizeof *y);
     if (stored && leaves_bf16()) assert_true(result.done);
-    give(&rig, &back, stored, rig.module->y.reads == SL_BF16, &result);
+    give(&rig, &back, stored, sl_reads_copy(&rig.module->y), &result);
     assert_int_equal(sl_module_backward_input(rig.module, &rig.context, (const void *)forth.stored, rig.dy, rig.dx),
                      SL_OK);
     sl_device.settle(NULL);
