@@ -2,7 +2,7 @@
  *
  * All communication between running coordinates is by words: counters that one coordinate, the owner, raises and others
  * wait for. So every wait names one peer, and "who waits for whom" is a list with at most one entry per coordinate;
- * verdict.c proves its verdicts from this list.
+ * proofs.c proves its verdicts from this list.
  *
  * Memory orders. Posting a word releases all earlier writes of its owner; reading the new value acquires them.
  * Sequential consistency ("SC" below) is used where two threads each write one variable and then read the other's, and
@@ -13,7 +13,7 @@
  * - `moving` and the run's status: a coordinate that gives up after the end of the run sees that a peer still accesses
  * its buffers, or the peer sees the end and does not begin.
  *
- * - Beats, returns and words: the proofs of verdict.c. */
+ * - Beats, returns and words: the proofs of proofs.c. */
 #ifndef SL_COLLECTIVES_LOCAL_ENGINE_H
 #define SL_COLLECTIVES_LOCAL_ENGINE_H
 
@@ -158,7 +158,7 @@ void sl_local_pause_end(struct sl_local_coordinate *me, const struct sl_local_pa
 /* Sleeps until the engine's delay after SENT (by sl_now's clock) is over. */
 void sl_local_delay(struct sl_local_coordinate *me, double sent);
 
-/* ---- verdicts (verdict.c) ---- */
+/* ---- verdicts (proofs.c) ---- */
 
 /* A sleeper's state between two checks. */
 struct sl_local_watch {

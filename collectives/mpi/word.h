@@ -6,7 +6,7 @@
  * Processes read them when they wait, call, or report that they compute (sl_progress); without trouble there are none.
  *
  * - A waiting process asks its peer every tick; the answer is the sign of life, and names the peer's own wait
- * (verdict.c). So time limits count from the last answer, and one peer's silence is not blamed on another.
+ * (questions.c). So time limits count from the last answer, and one peer's silence is not blamed on another.
  *
  * - A process that finds that the run cannot go on proposes a verdict to the arbiter, the first process. The arbiter
  * ends the run with the first proposal that it gets, and sends it to all: all have the same verdict.
@@ -126,7 +126,7 @@ struct sl_mpi_run {
 
 static inline struct sl_mpi_run *sl_mpi_self(const struct sl_spmd *self) { return self->state; }
 
-/* ---- messages and verdicts (verdict.c) ---- */
+/* ---- messages and verdicts (questions.c) ---- */
 
 /* Allocates room for COUNT messages under way. False without memory. */
 bool sl_mpi_provide_messages(int count);

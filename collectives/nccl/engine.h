@@ -301,7 +301,7 @@ bool sl_nccl_unpack(struct sl_nccl_group *group, struct sl_nccl_call *c);
 void sl_nccl_deliver(struct sl_nccl_call *c);
 void sl_nccl_buffers_close(struct sl_nccl_buffer *list);
 
-/* ---- comparing calls in the stream (compare.c, for processes.c) ---- */
+/* ---- comparing calls in the stream (compare_calls.c, for processes.c) ---- */
 
 /* open allocates memory for comparing a group's calls in checked mode; false without memory. close keeps it for the
  * next group. */

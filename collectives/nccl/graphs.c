@@ -12,7 +12,7 @@
  * Messages of channels (channel.c) are held back, and asked for later, in the same way.
  *
  * Two kinds of calls are never held back: calls with memory of the host, and calls compared in their streams
- * (compare.c). */
+ * (compare_calls.c). */
 #include <math.h>
 #include <string.h>
 

@@ -3,10 +3,10 @@
  * A member sends its call to the members needed by the call, in checked mode to all; an end of a channel sends its
  * arguments to the other end, the sender also the id of their communicator, and then an empty message for each post or
  * release. Only the program's thread uses MPI: the watchdog passes its verdict to it. collectives/mpi/wait.c and
- * collectives/mpi/verdict.c do the waits and verdicts.
+ * collectives/mpi/questions.c do the waits and verdicts.
  *
- * In checked mode calls are compared when a member waits, and in their streams, before their data moves (compare.c):
- * whichever comes first. */
+ * In checked mode calls are compared when a member waits, and in their streams, before their data moves
+ * (compare_calls.c): whichever comes first. */
 #include <stdio.h>
 #include <stdlib.h>
 

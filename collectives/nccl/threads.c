@@ -1,7 +1,7 @@
 /* threads.c - communication between threads of this process, by words of the local engine.
  *
  * A member of a group raises its word with every call; each end of a channel raises one when it has been opened, and
- * one with each message. collectives/local/wait.c and collectives/local/verdict.c do the waits and verdicts. */
+ * one with each message. collectives/local/wait.c and collectives/local/proofs.c do the waits and verdicts. */
 #include "collectives/engines.h"
 #include "collectives/local/engine.h"
 #include "collectives/nccl/engine.h"

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "collectives/replay/parts_internal.h"
+#include "collectives/replay/call_output_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "collectives/collectives.h"
-#include "collectives/replay/parts_internal.h"
+#include "collectives/replay/call_output_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 

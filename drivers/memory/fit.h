@@ -2,7 +2,7 @@
 #ifndef SL_DRIVERS_MEMORY_FIT_H
 #define SL_DRIVERS_MEMORY_FIT_H
 
-#include "drivers/memory/report.h"
+#include "drivers/memory/memory_report.h"
 
 /* A limit, and the need of the coordinates sharing it. */
 struct sl_misfit {

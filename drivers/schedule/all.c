@@ -6,7 +6,7 @@
 
 #include "drivers/common/metrics.h"
 #include "drivers/schedule/costs.h"
-#include "drivers/schedule/report.h"
+#include "drivers/schedule/schedule_report.h"
 #include "drivers/schedule/study.h"
 #include "spmd/schedule/registry.h"
 #include "spmd/schedule/drawing/page.h"

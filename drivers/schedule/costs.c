@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "drivers/common/metrics.h"
-#include "drivers/schedule/compare.h"
+#include "drivers/schedule/trace_means.h"
 
 /* Fields of struct sl_stage_costs, by name. */
 struct field {

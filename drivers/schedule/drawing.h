@@ -3,7 +3,7 @@
 #define SL_DRIVERS_SCHEDULE_DRAWING_H
 
 #include "drivers/schedule/measured.h"
-#include "drivers/schedule/report.h"
+#include "drivers/schedule/schedule_report.h"
 #include "drivers/schedule/study.h"
 #include "spmd/schedule/drawing/timeline.h"
 

@@ -2,7 +2,7 @@
 #ifndef SL_DRIVERS_SCHEDULE_MEASURED_H
 #define SL_DRIVERS_SCHEDULE_MEASURED_H
 
-#include "drivers/schedule/compare.h"
+#include "drivers/schedule/trace_means.h"
 
 struct schedule_measured_step {
     int step;      /* number in the run */

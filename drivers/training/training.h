@@ -5,11 +5,11 @@
 #ifndef SL_DRIVERS_TRAINING_TRAINING_H
 #define SL_DRIVERS_TRAINING_TRAINING_H
 
-#include "drivers/memory/report.h"
+#include "drivers/memory/memory_report.h"
 #include "drivers/training/heading.h"
 #include "drivers/training/job.h"
 #include "drivers/training/choices/learning_rate.h"
-#include "drivers/training/reports/report.h"
+#include "drivers/training/reports/training_report.h"
 #include "layers/training/trace/trace_file.h"
 #include "layers/modules/calls/profile.h"
 

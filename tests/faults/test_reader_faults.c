@@ -14,7 +14,7 @@
 #include "drivers/common/identity.h"
 #include "drivers/common/options.h"
 #include "drivers/tools/machine/machine_file.h"
-#include "drivers/schedule/compare.h"
+#include "drivers/schedule/trace_means.h"
 #include "drivers/schedule/costs.h"
 #include "drivers/schedule/measured.h"
 #include "drivers/tools/text/chats.h"

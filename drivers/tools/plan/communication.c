@@ -2,7 +2,7 @@
  *
  * Collectives are counted as on a ring: each of n members sends (n - 1) / n of the buffer to gather or to scatter
  * it, and twice as much to reduce it for all. The simulator counts alike (drivers/tools/search/predict.c), and these
- * formulas agree with it for the model in memory.c with one stage per rank.
+ * formulas agree with it for the model in memory_section.c with one stage per rank.
  *
  * Coordinates of a tensor group have some columns of each state and some rows of each kernel. In the forward, a
  * product's result is scattered; in the backward, its gradient is gathered, and gathered again if the weight

@@ -109,7 +109,7 @@ bool plan_pipeline_trains(const char *name);
 double plan_pipeline_cost(const struct plan_pipeline *pipeline, const struct plan_job *job, int rank,
                           enum sl_action_kind kind);
 
-/* ---- memory, time and traffic (predict.c, memory.c, counts.c, communication.c) ---- */
+/* ---- memory, time and traffic (predict.c, memory_section.c, counts.c, communication.c) ---- */
 
 /* Kinds of ranks in a pipeline: the first has the token table and positions, the last the head. A single rank is
  * both. */

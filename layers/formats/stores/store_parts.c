@@ -1,4 +1,4 @@
-/* parts.c - writes and reads the index of a store in several files. */
+/* store_parts.c - writes and reads the index of a store in several files. */
 #include "layers/formats/stores/store_parts.h"
 
 #include <jansson.h>

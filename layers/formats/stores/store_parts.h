@@ -1,5 +1,5 @@
-/* parts.h - one store in several files: parts, which are safetensors files, and an index in JSON with the places of
- * each tensor's elements. Parts are useless without the index, so the index is written last.
+/* store_parts.h - one store in several files: parts, which are safetensors files, and an index in JSON with the places
+ * of each tensor's elements. Parts are useless without the index, so the index is written last.
  *
  * A part has checksums, and tensors of one dim, each with the name of the whole tensor whose elements it has. The index
  * is

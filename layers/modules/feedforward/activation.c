@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "layers/modules/kept.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 
 struct activation {

@@ -1,6 +1,6 @@
 /* center.c - subtracts from each row its mean over the columns of all coordinates. Its VJP does the same to dy. */
 #include "layers/modules/kept.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 
 struct center {

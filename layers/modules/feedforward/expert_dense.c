@@ -8,7 +8,7 @@
  * that axis add leaves, a coordinate first sums its own leaves' products (leaf_products.h). */
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/feedforward/leaf_products.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 
 struct expert_dense {

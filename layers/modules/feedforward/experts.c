@@ -11,7 +11,7 @@
 
 #include "layers/modules/feedforward/leaf_products.h"
 #include "layers/modules/leaves.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 
 enum { EXPERTS, SHARED, CHILDREN }; /* SHARED exists only if it has columns */

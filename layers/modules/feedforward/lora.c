@@ -18,7 +18,7 @@
 #include "layers/modules/feedforward/leaf_products.h"
 #include "layers/modules/feedforward/lora_internal.h"
 #include "layers/modules/kept.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 
 /* ---- the two factors ---- */
 

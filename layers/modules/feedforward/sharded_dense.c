@@ -13,7 +13,7 @@
 #include "layers/modules/feedforward/lora_internal.h"
 #include "layers/modules/feedforward/sharded_dense_internal.h"
 #include "layers/modules/kept.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* sharded_moves.c - moves the rows of sharded_dense.c over the axis: at once, or in pieces beside their products. */
 #include "layers/modules/feedforward/sharded_dense_internal.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 
 /* ---- at once ---- */
 

@@ -11,7 +11,7 @@
 
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/modules.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 
 struct parallel {
     struct sl_affine affine;

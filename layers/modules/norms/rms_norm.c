@@ -3,7 +3,7 @@
 #include "layers/modules/norms/norm.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/share.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 
 enum { GAMMA = SL_NORM_FACTOR, BETA = SL_NORM_SHIFT };

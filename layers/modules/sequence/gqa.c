@@ -14,7 +14,7 @@
 #include "layers/modules/sequence/cached.h"
 #include "layers/modules/sequence/context.h"
 #include "layers/modules/sequence/rope.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 
 enum { Q, K, V, OUT, CHILDREN };

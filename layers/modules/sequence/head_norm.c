@@ -4,7 +4,7 @@
 #include "layers/modules/norms/norm.h"
 #include "layers/modules/kept.h"
 #include "layers/modules/leaves.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 #include "spmd/device/device.h"
 

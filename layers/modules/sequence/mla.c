@@ -11,7 +11,7 @@
 #include "layers/modules/sequence/mla_internal.h"
 #include "layers/modules/leaves.h"
 #include "layers/modules/sequence/rope.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 #include "spmd/device/device.h"
 
 const enum tensor sl_mla_input[CHILDREN] = {

@@ -5,7 +5,7 @@
  * consecutive, so their rows are one block; each document of a sequence begins with row 0. */
 #include "layers/modules/sequence/cached.h"
 #include "layers/modules/feedforward/products.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 #include "spmd/device/device.h"
 

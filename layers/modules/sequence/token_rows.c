@@ -9,7 +9,7 @@
  * sl_rows_begin writes x there, and sl_rows_loss follows the last share. Each rank counts its tokens' losses. The
  * ranks' gradients of the table are summed like those of tied parameters. */
 #include "layers/modules/sequence/token_table.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 #include "spmd/device/device.h"
 
 struct share {

@@ -2,7 +2,7 @@
 #include "layers/modules/sequence/token_table.h"
 
 #include "layers/modules/sequence/token_chunks.h"
-#include "layers/modules/shards.h"
+#include "layers/modules/sharded_channels.h"
 
 /* ---- construction ---- */
 

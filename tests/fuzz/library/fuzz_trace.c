@@ -4,7 +4,7 @@
  * The first byte chooses between them, and the schedule; the file begins after the second byte. */
 #include <math.h>
 
-#include "drivers/schedule/compare.h"
+#include "drivers/schedule/trace_means.h"
 #include "drivers/schedule/costs.h"
 #include "drivers/schedule/drawing.h"
 #include "spmd/schedule/drawing/draw.h"

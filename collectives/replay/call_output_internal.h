@@ -1,7 +1,8 @@
-/* parts_internal.h - shared by recording and replaying: groups and channels by number, and results as contiguous bytes.
+/* call_output_internal.h - shared by recording and replaying: groups and channels by number, and results as contiguous
+ * bytes.
  */
-#ifndef SL_COLLECTIVES_REPLAY_PARTS_INTERNAL_H
-#define SL_COLLECTIVES_REPLAY_PARTS_INTERNAL_H
+#ifndef SL_COLLECTIVES_REPLAY_CALL_OUTPUT_INTERNAL_H
+#define SL_COLLECTIVES_REPLAY_CALL_OUTPUT_INTERNAL_H
 
 #include "collectives/operations.h"
 #include "collectives/replay/messages.h"

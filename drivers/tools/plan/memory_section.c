@@ -1,4 +1,4 @@
-/* memory.c - memory of a device, and ways to reduce it.
+/* memory_section.c - memory of a device, and ways to reduce it.
  *
  * All bytes are those of the trainer's own plan (predict.c). Activations are all but parameters, gradients and
  * optimizer states: saved for backward, or recomputed; memory of running calls; messages between stages; the batch. */

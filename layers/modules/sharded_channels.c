@@ -1,5 +1,5 @@
-/* shards.c - checks for the plan functions of modules with sharded channels. */
-#include "layers/modules/shards.h"
+/* sharded_channels.c - checks for the plan functions of modules with sharded channels. */
+#include "layers/modules/sharded_channels.h"
 
 #include <stdio.h>
 #include <string.h>

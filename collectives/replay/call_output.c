@@ -1,5 +1,5 @@
-/* parts.c - the output of a call as contiguous bytes. */
-#include "collectives/replay/parts_internal.h"
+/* call_output.c - the output of a call as contiguous bytes. */
+#include "collectives/replay/call_output_internal.h"
 
 #include <string.h>
 

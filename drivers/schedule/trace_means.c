@@ -1,5 +1,5 @@
-/* compare.c - reads a training run's trace and computes means. */
-#include "drivers/schedule/compare.h"
+/* trace_means.c - reads a training run's trace and computes means. */
+#include "drivers/schedule/trace_means.h"
 
 #include <jansson.h>
 #include <math.h>

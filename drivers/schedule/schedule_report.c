@@ -1,5 +1,5 @@
-/* report.c - prints simulated and measured times as tables and as JSON. */
-#include "drivers/schedule/report.h"
+/* schedule_report.c - prints simulated and measured times as tables and as JSON. */
+#include "drivers/schedule/schedule_report.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* report.c - a training run's lines for people and programs. */
-#include "drivers/training/reports/report.h"
+/* training_report.c - a training run's lines for people and programs. */
+#include "drivers/training/reports/training_report.h"
 
 #include <math.h>
 #include <poll.h>

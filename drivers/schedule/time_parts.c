@@ -1,9 +1,9 @@
-/* parts.c - divides the time of a run, and of a simulated one, into parts. */
+/* time_parts.c - divides the time of a run, and of a simulated one, into parts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "drivers/schedule/compare.h"
+#include "drivers/schedule/trace_means.h"
 
 const char *const schedule_part_name[SCHEDULE_PARTS] = {
     "compute", "not ready", "transfer", "no core", "communication", "reduction", "optimizer", "gathering", "rest"};

@@ -1,4 +1,4 @@
-/* measure.c - `plan measure`: measures this machine's rates, for predictions elsewhere and later. */
+/* measure_command.c - `plan measure`: measures this machine's rates, for predictions elsewhere and later. */
 #include "drivers/tools/machine/measure.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* verdict.c - questions, answers and the end of a run: messages between processes besides data.
+/* questions.c - questions, answers and the end of a run: messages between processes besides data.
  *
  * Verdicts on a wait:
  *

@@ -1,9 +1,9 @@
-/* report.h - output of the driver schedule about a simulated table, compared with a run if there is one. */
-#ifndef SL_DRIVERS_SCHEDULE_REPORT_H
-#define SL_DRIVERS_SCHEDULE_REPORT_H
+/* schedule_report.h - output of the driver schedule about a simulated table, compared with a run if there is one. */
+#ifndef SL_DRIVERS_SCHEDULE_SCHEDULE_REPORT_H
+#define SL_DRIVERS_SCHEDULE_SCHEDULE_REPORT_H
 
 #include "drivers/common/output.h"
-#include "drivers/schedule/compare.h"
+#include "drivers/schedule/trace_means.h"
 #include "drivers/schedule/synthesis.h"
 
 struct schedule_report {

@@ -1,7 +1,7 @@
-/* report.h - reports the memory of each coordinate and the parts of each process: for --dry-run, and at the end of a
- * run. */
-#ifndef SL_DRIVERS_MEMORY_REPORT_H
-#define SL_DRIVERS_MEMORY_REPORT_H
+/* memory_report.h - reports the memory of each coordinate and the parts of each process: for --dry-run, and at the end
+ * of a run. */
+#ifndef SL_DRIVERS_MEMORY_MEMORY_REPORT_H
+#define SL_DRIVERS_MEMORY_MEMORY_REPORT_H
 
 #include <jansson.h>
 

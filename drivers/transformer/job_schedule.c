@@ -1,4 +1,4 @@
-/* schedule.c - the schedule and the batches of a job. */
+/* job_schedule.c - the schedule and the batches of a job. */
 #include <string.h>
 
 #include "drivers/training/choices/schedule_choice.h"

@@ -1,5 +1,5 @@
-/* compare.c - compares two journals step by step: their hashes up to the first difference, and their losses to the
- * end. */
+/* compare_journals.c - compares two journals step by step: their hashes up to the first difference, and their losses to
+ * the end. */
 #include <math.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* compare.h - reads a training run's trace: costs of its schedule's actions, and parts of its time.
+/* trace_means.h - reads a training run's trace: costs of its schedule's actions, and parts of its time.
  *
  * A training driver writes the trace with --trace. A step begins with the first event of any coordinate and ends
  * with the last one, and may have several passes through the schedule; all numbers are milliseconds, means over
  * these passes and over the mesh's pipelines. */
-#ifndef SL_DRIVERS_SCHEDULE_COMPARE_H
-#define SL_DRIVERS_SCHEDULE_COMPARE_H
+#ifndef SL_DRIVERS_SCHEDULE_TRACE_MEANS_H
+#define SL_DRIVERS_SCHEDULE_TRACE_MEANS_H
 
 #include "spmd/schedule/simulate.h"
 

@@ -1,4 +1,4 @@
-/* memory.c - the transformer's minimal memory, computed from its sizes. */
+/* least_memory.c - the transformer's minimal memory, computed from its sizes. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>

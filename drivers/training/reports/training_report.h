@@ -1,7 +1,7 @@
-/* report.h - reports of a training run: a line per step for people, JSON lines on stdout and in the metrics file,
- * progress on stderr. Only coordinate 0 reports. */
-#ifndef SL_DRIVERS_TRAINING_REPORTS_REPORT_H
-#define SL_DRIVERS_TRAINING_REPORTS_REPORT_H
+/* training_report.h - reports of a training run: a line per step for people, JSON lines on stdout and in the metrics
+ * file, progress on stderr. Only coordinate 0 reports. */
+#ifndef SL_DRIVERS_TRAINING_REPORTS_TRAINING_REPORT_H
+#define SL_DRIVERS_TRAINING_REPORTS_TRAINING_REPORT_H
 
 #include "drivers/common/metrics.h"
 #include "drivers/common/progress.h"

@@ -1,4 +1,4 @@
-/* tokens.c - end-of-text tokens, by the model's files and its tokenizer, and tokens without a text, with which
+/* special_tokens.c - end-of-text tokens, by the model's files and its tokenizer, and tokens without a text, with which
  * vocabularies are padded. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* shards.h - checks for the plan functions of modules with sharded channels. */
-#ifndef SL_LAYERS_MODULES_SHARDS_H
-#define SL_LAYERS_MODULES_SHARDS_H
+/* sharded_channels.h - checks for the plan functions of modules with sharded channels. */
+#ifndef SL_LAYERS_MODULES_SHARDED_CHANNELS_H
+#define SL_LAYERS_MODULES_SHARDED_CHANNELS_H
 
 #include "layers/modules/module.h"
 

@@ -1,5 +1,5 @@
-/* report.c - gathers and prints planned and allocated memory. */
-#include "drivers/memory/report.h"
+/* memory_report.c - gathers and prints planned and allocated memory. */
+#include "drivers/memory/memory_report.h"
 
 #include <stdlib.h>
 #include <string.h>

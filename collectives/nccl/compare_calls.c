@@ -1,4 +1,4 @@
-/* compare.c - checked mode for processes: compares calls in their streams, before their data moves.
+/* compare_calls.c - checked mode for processes: compares calls in their streams, before their data moves.
  *
  * Hosts send each other their calls, but do not wait for them when they start a call. So the call's stream first
  * exchanges descriptions, all of one size, with the members needed by the call, and then runs a host function, which

@@ -1,4 +1,4 @@
-/* shards.c - encodes documents as shards of tokens: several threads encode, one writes the results in order. */
+/* encode_shards.c - encodes documents as shards of tokens: several threads encode, one writes the results in order. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* verdict.c - why a run cannot go on: proofs that a wait can never end.
+/* proofs.c - why a run cannot go on: proofs that a wait can never end.
  *
  * A word is raised by its owner only, so two findings are certain:
  *
