@@ -105,11 +105,6 @@ void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept) {
     sl_plan_kept_beside(kept, &room);
 }
 
-/* Elements of all microbatches of the call. */
-static size_t elements(const struct sl_context *context, const struct sl_kept *kept) {
-    return kept->count * sl_call_microbatches(context);
-}
-
 struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept, bool unread) {
     return (struct sl_result){.stored = kept->stores ? sl_at(context, &kept->stored) : NULL,
                               .unread = kept->stores && unread};
@@ -150,87 +145,18 @@ void sl_keep(const struct sl_context *context, const struct sl_kept *kept) {
                               .y = sl_at(context, &kept->values),
                               .stored = kept->stores ? sl_at(context, &kept->stored) : NULL};
     const bool beside = kept->operand || kept->unread;
-    sl_share(context, elements(context, kept), 1, beside ? round_numbers : settle_numbers, &pass);
+    sl_share(context, sl_kept_elements(context, kept), 1, beside ? round_numbers : settle_numbers, &pass);
 }
 
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {
     float *values = sl_at(context, &kept->values);
-    if (kept->outlasts) context->kernels->widen_bf16(elements(context, kept), sl_at(context, &kept->stored), values);
+    if (kept->outlasts)
+        context->kernels->widen_bf16(sl_kept_elements(context, kept), sl_at(context, &kept->stored), values);
     return values;
 }
 
 const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype) {
     return dtype == SL_F32 ? sl_recall(context, kept) : sl_kept_stored(context, kept);
-}
-
-static struct sl_rounded rounded(const struct sl_context *context, const struct sl_kept *kept) {
-    if (!kept->stores) return (struct sl_rounded){0};
-    return (struct sl_rounded){.values = sl_at(context, &kept->values),
-                               .stored = sl_kept_halves(context, kept),
-                               .count = elements(context, kept)};
-}
-
-int sl_kept_forward(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x, bool last,
-                    float *y) {
-    const struct sl_rounded before = context->rounded;
-    const float *values = sl_kept_values(context, x);
-    context->rounded = rounded(context, x);
-    const int status =
-        last ? sl_module_forward_last(child, context, values, y) : sl_module_forward(child, context, values, y);
-    context->rounded = before;
-    return status;
-}
-
-/* X: a saved input, or NULL for the unsaved VALUES. LEFT as in sl_forward_left; NULL: round here. */
-static int forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
-                        const float *values, const struct sl_kept *y, struct sl_out *left) {
-    struct sl_result result = sl_kept_result(context, y, y->unread);
-    struct sl_result *const before = context->result;
-    float *to = sl_kept_values(context, y);
-    context->result = y->rounds ? &result : NULL;
-    const int status =
-        x ? sl_kept_forward(child, context, x, false, to) : sl_module_forward(child, context, values, to);
-    context->result = before;
-    if (left)
-        *left = result.done ? sl_out_f32(to) : sl_kept_out(context, y);
-    else if (status == SL_OK && !result.done)
-        sl_keep(context, y);
-    return status;
-}
-
-int sl_forward_left(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y,
-                    struct sl_out *left) {
-    return forward_kept(child, context, NULL, x, y, left);
-}
-
-int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x,
-                    const struct sl_kept *y) {
-    return forward_kept(child, context, NULL, x, y, NULL);
-}
-
-int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
-                         const struct sl_kept *y) {
-    return forward_kept(child, context, x, NULL, y, NULL);
-}
-
-int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
-                           const struct sl_kept *dy, float *dx) {
-    const struct sl_rounded before = context->rounded;
-    context->rounded = rounded(context, dy);
-    const int status = sl_module_backward_input(child, context, x, sl_kept_values(context, dy), dx);
-    context->rounded = before;
-    return status;
-}
-
-int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, const float *x, const float *dy,
-                           const struct sl_kept *dx, enum sl_dtype *dtype) {
-    struct sl_result result = sl_kept_result(context, dx, dx->unread);
-    struct sl_result *const before = context->result;
-    context->result = dx->unread ? &result : NULL;
-    const int status = sl_module_backward_input(child, context, x, dy, sl_kept_values(context, dx));
-    context->result = before;
-    *dtype = result.done ? SL_BF16 : SL_F32;
-    return status;
 }
 
 void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y) {

@@ -63,6 +63,10 @@ void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room);
 /* The same with new memory in the workspace. */
 void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept);
 
+/* Elements of all microbatches of the call. */
+static inline size_t sl_kept_elements(const struct sl_context *context, const struct sl_kept *kept) {
+    return kept->count * sl_call_microbatches(context);
+}
 /* Address of the bf16 copy. */
 static inline uint16_t *sl_kept_halves(const struct sl_context *context, const struct sl_kept *kept) {
     return (uint16_t *)sl_at(context, &kept->stored) + kept->column;

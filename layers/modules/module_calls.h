@@ -28,12 +28,13 @@ int sl_module_backward_input_whole(const struct sl_module *module, const struct 
                                    const float *dy, float *dx);
 int sl_module_backward_weight_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
                                     const float *dy);
-/* The functions below if context->not_finite is not NULL (layers/modules/not_finite.c). */
-int sl_module_forward_watched(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
-int sl_module_backward_input_watched(const struct sl_module *module, struct sl_context *context, const float *x,
-                                     const float *dy, float *dx);
-int sl_module_backward_weight_watched(const struct sl_module *module, struct sl_context *context, const float *x,
-                                      const float *dy);
+/* Calls modules instead of the functions below, which call them plainly, if context->watch is not NULL. */
+struct sl_watch {
+    int (*forward)(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
+    int (*backward_input)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx);
+    int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
+};
 /* Notes for error reports that MODULE is being called; returns the module around it. */
 static inline const char *sl_module_enter(const struct sl_module *module, const struct sl_context *context) {
     struct sl_doing *doing = &context->self->doing;
@@ -102,7 +103,7 @@ static inline int sl_module_forward_plain(const struct sl_module *module, struct
 }
 static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
                                          float *y) {
-    return (context->not_finite ? sl_module_forward_watched : sl_module_forward_plain)(module, context, x, y);
+    return (context->watch ? context->watch->forward : sl_module_forward_plain)(module, context, x, y);
 }
 static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
                                     float *y) {
@@ -136,8 +137,8 @@ static inline int sl_module_backward_input_plain(const struct sl_module *module,
 }
 static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                            const float *dy, float *dx) {
-    return (context->not_finite ? sl_module_backward_input_watched : sl_module_backward_input_plain)(module, context, x,
-                                                                                                     dy, dx);
+    return (context->watch ? context->watch->backward_input : sl_module_backward_input_plain)(module, context, x, dy,
+                                                                                              dx);
 }
 static inline int sl_module_backward_weight_plain(const struct sl_module *module, struct sl_context *context,
                                                   const float *x, const float *dy) {
@@ -154,8 +155,7 @@ static inline int sl_module_backward_weight_plain(const struct sl_module *module
 }
 static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                             const float *dy) {
-    return (context->not_finite ? sl_module_backward_weight_watched : sl_module_backward_weight_plain)(module, context,
-                                                                                                       x, dy);
+    return (context->watch ? context->watch->backward_weight : sl_module_backward_weight_plain)(module, context, x, dy);
 }
 
 SL_END_C

@@ -121,6 +121,10 @@ static void note(struct sl_not_finite *found, const struct sl_not_finite_order *
 
 /* ---- modules ---- */
 
+static struct sl_not_finite *found_of(const struct sl_context *context) {
+    return (struct sl_not_finite *)context->watch;
+}
+
 /* Appends MODULE's name to the path; returns the previous length of the path. */
 static size_t enter(struct sl_not_finite *found, const struct sl_module *module) {
     const size_t length = strlen(found->path);
@@ -132,7 +136,7 @@ static size_t enter(struct sl_not_finite *found, const struct sl_module *module)
 /* Checks ROWS [rows, columns] or, if only it was written, the bf16 copy in RESULT; GIVEN is the module's input. */
 static void look_at_rows(const struct sl_module *module, const struct sl_context *context, int phase, int columns,
                          const float *rows, const struct sl_result *result, const float *given, int given_columns) {
-    struct sl_not_finite *found = context->not_finite;
+    struct sl_not_finite *found = found_of(context);
     const bool unread = result && result->done && result->unread;
     const size_t count = (size_t)context->rows * (size_t)columns;
     const struct seen seen = look_at(unread ? SL_BF16 : SL_F32, unread ? (const void *)result->stored : rows, count);
@@ -152,7 +156,7 @@ static void look_at_rows(const struct sl_module *module, const struct sl_context
 
 /* Checks the sum of the losses so far, after a loss has added to it. */
 static void look_at_loss(const struct sl_module *module, const struct sl_context *context) {
-    struct sl_not_finite *found = context->not_finite;
+    struct sl_not_finite *found = found_of(context);
     struct sl_metrics metrics = *context->metrics;
     if (context->sums) sl_sums_read(context->sums, &metrics);
     if (isfinite(metrics.loss)) return;
@@ -165,7 +169,7 @@ static void look_at_loss(const struct sl_module *module, const struct sl_context
 
 /* Checks the parameters' gradients so far, except sharded ones, whose sums may be unfinished. */
 static void look_at_gradients(const struct sl_module *module, const struct sl_context *context) {
-    struct sl_not_finite *found = context->not_finite;
+    struct sl_not_finite *found = found_of(context);
     for (int i = 0; i < module->parameters; i++) {
         const struct sl_parameter *parameter = &context->parameters->list[module->parameter[i]];
         if (parameter->frozen || sl_range_is_sharded(context->parameters, parameter->range)) continue;
@@ -186,8 +190,8 @@ static const struct sl_result *result_of(const struct sl_use *use, const struct 
     return use->writes != SL_WRITES_FLOATS ? context->result : NULL;
 }
 
-int sl_module_forward_watched(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    struct sl_not_finite *found = context->not_finite;
+static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    struct sl_not_finite *found = found_of(context);
     const size_t length = enter(found, module);
     const int status = sl_module_forward_plain(module, context, x, y);
     const struct sl_result *result = result_of(&module->y, context);
@@ -203,9 +207,9 @@ static bool comes_again(const struct sl_module *module, const struct sl_context 
     return context->storage != SL_F32 && !module->type->stores;
 }
 
-int sl_module_backward_input_watched(const struct sl_module *module, struct sl_context *context, const float *x,
-                                     const float *dy, float *dx) {
-    struct sl_not_finite *found = context->not_finite;
+static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
+                          float *dx) {
+    struct sl_not_finite *found = found_of(context);
     if (comes_again(module, context)) return sl_module_backward_input_plain(module, context, x, dy, dx);
     const size_t length = enter(found, module);
     const int status = sl_module_backward_input_plain(module, context, x, dy, dx);
@@ -217,9 +221,9 @@ int sl_module_backward_input_watched(const struct sl_module *module, struct sl_c
     return status;
 }
 
-int sl_module_backward_weight_watched(const struct sl_module *module, struct sl_context *context, const float *x,
-                                      const float *dy) {
-    struct sl_not_finite *found = context->not_finite;
+static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                           const float *dy) {
+    struct sl_not_finite *found = found_of(context);
     if (comes_again(module, context)) return sl_module_backward_weight_plain(module, context, x, dy);
     const size_t length = enter(found, module);
     const int status = sl_module_backward_weight_plain(module, context, x, dy);
@@ -231,7 +235,8 @@ int sl_module_backward_weight_watched(const struct sl_module *module, struct sl_
 /* ---- the step ---- */
 
 void sl_not_finite_begin(struct sl_not_finite *found, struct sl_spmd *self) {
-    *found = (struct sl_not_finite){.self = self, .order = {.phase = NOTHING}};
+    *found = (struct sl_not_finite){
+        .watch = {forward, backward_input, backward_weight}, .self = self, .order = {.phase = NOTHING}};
 }
 
 void sl_not_finite_values(struct sl_not_finite *found, const struct sl_parameters *parameters) {

@@ -8,6 +8,12 @@
 
 enum { MOST_FRAMES = 2 }; /* one in use, one being copied */
 
+/* Rounded values: two per float, in whole cache lines. */
+size_t sl_range_value_floats(const struct sl_range *range) {
+    const size_t floats = range->own_floats ? range->shard_count : range->count;
+    return floats + sl_round_up(range->rounded_count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float);
+}
+
 static size_t unit_floats(const struct sl_parameters *parameters, int loop, bool gradients) {
     const struct sl_range *whole = &parameters->range[loop], *sharded = whole + parameters->loops;
     if (gradients) return whole->count + sharded->count;

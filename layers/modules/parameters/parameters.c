@@ -232,12 +232,6 @@ static bool is_declared_twice(const struct sl_parameters *parameters, int range)
     return false;
 }
 
-/* Rounded values: two per float, in whole cache lines. */
-size_t sl_range_value_floats(const struct sl_range *range) {
-    const size_t floats = range->own_floats ? range->shard_count : range->count;
-    return floats + sl_round_up(range->rounded_count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float);
-}
-
 /* Returns whether the values of RANGE lie in memory read by all members of data. */
 static bool is_shared(const struct sl_parameters *parameters, int range) {
     return sl_range_is_common(parameters, range) || sl_range_is_whole(parameters, range);

@@ -22,17 +22,6 @@ const enum tensor sl_mla_gradient[CHILDREN] = {[DOWN] = D_LATENT,
                                                [K_ROPE] = D_ROTATED_KEYS,
                                                [Q_ROPE] = D_ROTATED_QUERIES};
 
-struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequence) {
-    return (struct sl_attention){.sequences = (size_t)(rows / sequence),
-                                 .queries = (size_t)sequence,
-                                 .key_rows = (size_t)sequence,
-                                 .heads = mla->heads,
-                                 .width = mla->columns / mla->heads,
-                                 .rope = mla->rope,
-                                 .products = mla->precision,
-                                 .key_stride = 2 * mla->columns};
-}
-
 /* ---- planning ---- */
 
 static int check(const struct mla *mla, const struct sl_plan *plan) {
@@ -228,34 +217,6 @@ static int project(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-/* TENSOR in the type read by forward's attention. */
-static const void *attended(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    const struct sl_kept *kept = &sl_mla_of(module)->kept[tensor];
-    return sl_mla_of(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);
-}
-
-int sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_out o) {
-    const struct mla *mla = sl_mla_of(module);
-    struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
-    shape.places = context->batch.places;
-    shape.keys = shape.stored_q = mla->reads_stored ? SL_BF16 : SL_F32;
-    const void *keys_values = attended(module, context, KEYS_VALUES);
-    const void *values = (const char *)keys_values + mla->columns * sl_dtype_size(shape.keys);
-    const void *keys = mla->rope ? attended(module, context, ROTATED_KEYS) : NULL;
-    const void *queries = mla->rope ? attended(module, context, ROTATED_QUERIES) : NULL;
-    if (mla->context.group >= 0)
-        return sl_context_forward(context, &mla->context, &shape,
-                                  &(struct sl_context_call){.q = attended(module, context, QUERIES),
-                                                            .q_rope = queries,
-                                                            .own = {keys_values, keys},
-                                                            .to = o,
-                                                            .logsum = sl_mla_at(module, context, LOGSUM)});
-    const struct sl_context alone = {.kernels = context->kernels}; /* sums to be merged have one order */
-    sl_attend(context->caches ? &alone : context, &shape, attended(module, context, QUERIES), queries, keys_values,
-              values, keys, o, sl_mla_at(module, context, LOGSUM));
-    return SL_OK;
-}
-
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct sl_summand *const summand = sl_take_summand(context);
     struct sl_result *const result = sl_take_result(context);
@@ -274,26 +235,10 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
 
 /* ---- backward ---- */
 
-/* TENSOR in its saved type. */
-static const float *stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    return sl_kept_stored(context, &sl_mla_of(module)->kept[tensor]);
-}
-
 /* OUTPUT for attention: if only products read bf16, the floats. */
 static const float *output_of(const struct sl_module *module, const struct sl_context *context) {
     return sl_mla_of(module)->kept[OUTPUT].operand ? sl_mla_at(module, context, OUTPUT)
-                                                   : stored(module, context, OUTPUT);
-}
-
-/* Child I's x in its saved type; X is the module's own. */
-static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
-    return i == DOWN ? x : stored(module, context, sl_mla_input[i]);
-}
-
-int sl_mla_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x,
-                          float *dx) {
-    const float *in = input_of(module, context, i, x);
-    return sl_kept_backward_input(module->child[i], context, in, &sl_mla_of(module)->kept[sl_mla_gradient[i]], dx);
+                                                   : sl_mla_stored(module, context, OUTPUT);
 }
 
 /* Rotates gradients back. Each leaf has written its own gradient of the keys: they are added in tree order. */
@@ -360,7 +305,7 @@ static int mla_backward_input(const struct sl_module *module, struct sl_context 
     const struct mla *mla = sl_mla_of(module);
     struct sl_result *const result = sl_take_result(context);
     enum sl_dtype dtype;
-    SL_TRY(sl_backward_input_left(module->child[OUT], context, stored(module, context, OUTPUT), dy,
+    SL_TRY(sl_backward_input_left(module->child[OUT], context, sl_mla_stored(module, context, OUTPUT), dy,
                                   &mla->kept[D_OUTPUT], &dtype));
     SL_TRY(attention_backward(module, context, dtype));
     SL_TRY(sl_mla_latent_gradient(module, context));
@@ -371,8 +316,8 @@ static int mla_backward_input(const struct sl_module *module, struct sl_context 
 static int mla_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy) {
     for (int i = 0; i < module->children; i++)
-        SL_TRY(sl_module_backward_weight(module->child[i], context, input_of(module, context, i, x),
-                                         i == OUT ? dy : stored(module, context, sl_mla_gradient[i])));
+        SL_TRY(sl_module_backward_weight(module->child[i], context, sl_mla_input_of(module, context, i, x),
+                                         i == OUT ? dy : sl_mla_stored(module, context, sl_mla_gradient[i])));
     return SL_OK;
 }
 

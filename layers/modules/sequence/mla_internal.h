@@ -1,5 +1,5 @@
 /* mla_internal.h - declarations shared by the files of latent attention: mla.c computes and trains it, mla_latents.c
- * has the latent and its gradient, mla_caches.c attends to cached tokens. */
+ * has the latent and its gradient, mla_caches.c attends to cached tokens, mla_attend.c to the call's own. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_MLA_INTERNAL_H
 #define SL_LAYERS_MODULES_SEQUENCE_MLA_INTERNAL_H
 
@@ -75,6 +75,10 @@ static inline void sl_mla_keep(const struct sl_module *module, const struct sl_c
 /* Tensor read by each child, and gradient tensor of its y; at the ends, the module's own x and dy. */
 extern const enum tensor sl_mla_input[CHILDREN], sl_mla_gradient[CHILDREN];
 
+/* TENSOR in its saved type. */
+const float *sl_mla_stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor);
+/* Child I's x in its saved type; X is the module's own. */
+const float *sl_mla_input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x);
 /* Calls child I's backward_input, after its gradient has been written; X is the module's own. */
 int sl_mla_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x, float *dx);
 

@@ -5,9 +5,6 @@
 
 #include "layers/modules/leaves.h"
 #include "layers/modules/sequence/token_leaves.h"
-#include "spmd/base/memory.h"
-
-enum { MOST = 4096 /* classes of a chunk */, FEWEST = 8 /* chunks, if there are several */, ALIGNED = 64 };
 
 /* A chunk of the coordinate's classes. */
 struct chunk {
@@ -19,16 +16,6 @@ struct chunk {
 };
 
 /* ---- planning ---- */
-
-/* A large vocabulary has 8 chunks, or 16, 32, ...: pipeline ranks can share them. */
-size_t sl_token_chunk(const struct sl_vocabulary *vocabulary) {
-    const size_t size = (size_t)vocabulary->size;
-    size_t chunks = FEWEST;
-    if (vocabulary->chunk > 0) return (size_t)vocabulary->chunk < size ? (size_t)vocabulary->chunk : size;
-    if (size <= MOST) return size;
-    while (chunks * MOST < size) chunks *= 2;
-    return size % chunks == 0 ? size / chunks : sl_round_up((size + chunks - 1) / chunks, ALIGNED);
-}
 
 /* Counts CHUNKS chunks: their softmax, and the logits of the AGAIN chunks recomputed by W. */
 static void count(const struct sl_plan *plan, const struct sl_products_shape *shape, size_t chunks, size_t again) {

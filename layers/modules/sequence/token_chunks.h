@@ -47,9 +47,6 @@ struct sl_softmax {
     bool begins; /* no classes yet: the arrays are overwritten */
 };
 
-/* Classes per chunk of a vocabulary of SIZE tokens. */
-size_t sl_token_chunk(const struct sl_vocabulary *vocabulary);
-
 /* Plans microbatches of ROWS rows on this coordinate. */
 int sl_token_chunks_plan(struct sl_token_chunks *chunks, struct sl_plan *plan, const struct sl_token_table *table,
                          size_t rows);

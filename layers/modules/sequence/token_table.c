@@ -3,6 +3,9 @@
 
 #include "layers/modules/sequence/token_chunks.h"
 #include "layers/modules/sharded_channels.h"
+#include "spmd/base/memory.h"
+
+enum { MOST = 4096 /* classes of a chunk */, FEWEST = 8 /* chunks, if there are several */, ALIGNED = 64 };
 
 /* ---- construction ---- */
 
@@ -24,6 +27,16 @@ static enum sl_division divide(const struct sl_vocabulary *vocabulary, int seque
 }
 
 /* ---- planning ---- */
+
+/* A large vocabulary has 8 chunks, or 16, 32, ...: pipeline ranks can share them. */
+size_t sl_token_chunk(const struct sl_vocabulary *vocabulary) {
+    const size_t size = (size_t)vocabulary->size;
+    size_t chunks = FEWEST;
+    if (vocabulary->chunk > 0) return (size_t)vocabulary->chunk < size ? (size_t)vocabulary->chunk : size;
+    if (size <= MOST) return size;
+    while (chunks * MOST < size) chunks *= 2;
+    return size % chunks == 0 ? size / chunks : sl_round_up((size + chunks - 1) / chunks, ALIGNED);
+}
 
 bool sl_vocabulary_divides(const struct sl_vocabulary *vocabulary) {
     const size_t size = (size_t)vocabulary->size, shards = vocabulary->shards > 1 ? (size_t)vocabulary->shards : 1;

@@ -70,6 +70,9 @@ static inline int32_t sl_token_first(const struct sl_module *module, const struc
     return (int32_t)(sl_token_classes(table) * ((size_t)table->vocabulary.shard + rank));
 }
 
+/* Classes per chunk of a vocabulary of SIZE tokens. */
+size_t sl_token_chunk(const struct sl_vocabulary *vocabulary);
+
 /* Allocates a module of TYPE, whose own struct begins with a struct sl_token_table. Returns NULL if there is no
  * memory. */
 struct sl_module *sl_token_module(const struct sl_module_type *type, int in, int out,

@@ -1,0 +1,72 @@
+/* kept_calls.c - calls of modules with saved arrays: a child reads its saved input, and writes a result to be saved. */
+#include "layers/modules/kept.h"
+
+static struct sl_rounded rounded(const struct sl_context *context, const struct sl_kept *kept) {
+    if (!kept->stores) return (struct sl_rounded){0};
+    return (struct sl_rounded){.values = sl_at(context, &kept->values),
+                               .stored = sl_kept_halves(context, kept),
+                               .count = sl_kept_elements(context, kept)};
+}
+
+int sl_kept_forward(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x, bool last,
+                    float *y) {
+    const struct sl_rounded before = context->rounded;
+    const float *values = sl_kept_values(context, x);
+    context->rounded = rounded(context, x);
+    const int status =
+        last ? sl_module_forward_last(child, context, values, y) : sl_module_forward(child, context, values, y);
+    context->rounded = before;
+    return status;
+}
+
+/* X: a saved input, or NULL for the unsaved VALUES. LEFT as in sl_forward_left; NULL: round here. */
+static int forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
+                        const float *values, const struct sl_kept *y, struct sl_out *left) {
+    struct sl_result result = sl_kept_result(context, y, y->unread);
+    struct sl_result *const before = context->result;
+    float *to = sl_kept_values(context, y);
+    context->result = y->rounds ? &result : NULL;
+    const int status =
+        x ? sl_kept_forward(child, context, x, false, to) : sl_module_forward(child, context, values, to);
+    context->result = before;
+    if (left)
+        *left = result.done ? sl_out_f32(to) : sl_kept_out(context, y);
+    else if (status == SL_OK && !result.done)
+        sl_keep(context, y);
+    return status;
+}
+
+int sl_forward_left(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y,
+                    struct sl_out *left) {
+    return forward_kept(child, context, NULL, x, y, left);
+}
+
+int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x,
+                    const struct sl_kept *y) {
+    return forward_kept(child, context, NULL, x, y, NULL);
+}
+
+int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
+                         const struct sl_kept *y) {
+    return forward_kept(child, context, x, NULL, y, NULL);
+}
+
+int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
+                           const struct sl_kept *dy, float *dx) {
+    const struct sl_rounded before = context->rounded;
+    context->rounded = rounded(context, dy);
+    const int status = sl_module_backward_input(child, context, x, sl_kept_values(context, dy), dx);
+    context->rounded = before;
+    return status;
+}
+
+int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, const float *x, const float *dy,
+                           const struct sl_kept *dx, enum sl_dtype *dtype) {
+    struct sl_result result = sl_kept_result(context, dx, dx->unread);
+    struct sl_result *const before = context->result;
+    context->result = dx->unread ? &result : NULL;
+    const int status = sl_module_backward_input(child, context, x, dy, sl_kept_values(context, dx));
+    context->result = before;
+    *dtype = result.done ? SL_BF16 : SL_F32;
+    return status;
+}
