@@ -38,6 +38,7 @@ ORDER = """
     layers/modules
     layers/modules/feedforward layers/modules/norms
     layers/modules/sequence
+    layers/modules/sequence/mla
     layers/records/journal
     layers/training/exact layers/training/optimizers
     layers/training

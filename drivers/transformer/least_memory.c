@@ -24,7 +24,7 @@ static double rotary_floats(const struct transformer_job *job) {
 /* Floats of the caches of all coordinates together: at least the keys and values of all heads. With latent attention
  * each coordinate along the tensor axis has the latents and the rotary keys, or its heads' keys and values; the last
  * layer of a block has no rotary keys. With latents each replica has tables of kv_up
- * (layers/modules/sequence/mla_caches.c). */
+ * (layers/modules/sequence/mla/mla_caches.c). */
 static double cached_floats(const struct transformer_job *job) {
     const struct sl_transformer *m = &job->model;
     const bool latent = job->config->cache == SL_CACHE_LATENT;

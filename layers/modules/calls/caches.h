@@ -11,8 +11,8 @@
 
 SL_BEGIN_C
 
-/* Cached arrays of latent attention (layers/modules/sequence/mla.c) per token: the latent and the rotary key, or the
- * keys and values of all heads. */
+/* Cached arrays of latent attention (layers/modules/sequence/mla/mla.c) per token: the latent and the rotary key, or
+ * the keys and values of all heads. */
 enum sl_cache_form { SL_CACHE_LATENT, SL_CACHE_EXPANDED };
 
 struct sl_cache {

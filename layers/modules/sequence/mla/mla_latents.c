@@ -3,7 +3,7 @@
  * These two products, and down's product for the gradient, may read only bf16 and accept columns of wider rows. If so,
  * the latent and its gradient are stored once as bf16, without copies. Otherwise kv_up and q_up have copies of their
  * halves, and their gradients are copied to their places. */
-#include "layers/modules/sequence/mla_internal.h"
+#include "layers/modules/sequence/mla/mla_internal.h"
 
 /* ---- planning ---- */
 

@@ -1,5 +1,5 @@
 /* mla_attend.c - attention of latent attention's heads to a call's own tokens, and the children's inputs. */
-#include "layers/modules/sequence/mla_internal.h"
+#include "layers/modules/sequence/mla/mla_internal.h"
 
 #include "layers/modules/leaves.h"
 

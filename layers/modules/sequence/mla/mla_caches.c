@@ -6,7 +6,7 @@
  * table computed when a run begins. If there are many queries, products with keys and values are cheaper: a prompt
  * attends to its own keys and values, then to those of earlier cached tokens, expanded chunk by chunk. */
 #include "layers/modules/feedforward/affine.h"
-#include "layers/modules/sequence/mla_internal.h"
+#include "layers/modules/sequence/mla/mla_internal.h"
 #include "spmd/device/device.h"
 
 /* ---- planning ---- */

@@ -1,7 +1,7 @@
 /* mla_internal.h - declarations shared by the files of latent attention: mla.c computes and trains it, mla_latents.c
  * has the latent and its gradient, mla_caches.c attends to cached tokens, mla_attend.c to the call's own. */
-#ifndef SL_LAYERS_MODULES_SEQUENCE_MLA_INTERNAL_H
-#define SL_LAYERS_MODULES_SEQUENCE_MLA_INTERNAL_H
+#ifndef SL_LAYERS_MODULES_SEQUENCE_MLA_MLA_INTERNAL_H
+#define SL_LAYERS_MODULES_SEQUENCE_MLA_MLA_INTERNAL_H
 
 #include "layers/modules/kept.h"
 #include "layers/modules/sequence/cached.h"

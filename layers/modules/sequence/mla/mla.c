@@ -8,7 +8,7 @@
  *
  * All products are sharded and scatter their sums over columns: kv_up, q_up and q_rope yield whole heads. The few
  * columns of k_rope, shared by all heads, are the same everywhere. Attention thus needs no communication. */
-#include "layers/modules/sequence/mla_internal.h"
+#include "layers/modules/sequence/mla/mla_internal.h"
 #include "layers/modules/leaves.h"
 #include "layers/modules/sequence/rope.h"
 #include "layers/modules/sharded_channels.h"
