@@ -170,8 +170,8 @@ struct sl_context {
     const struct sl_stash *once; /* stash of recomputed modules for forward: the same tensors; modules reuse the same
                                     memory one after another */
     char *workspace;
-    struct sl_profile *profile; /* NULL: no profile */
-    struct sl_watch *watch;     /* NULL, or checks all results (layers/modules/not_finite.h) */
+    struct sl_profile *profile;     /* NULL: no profile */
+    struct sl_inspector *inspector; /* NULL, or checks all results (layers/modules/not_finite.h) */
 };
 
 struct sl_module;

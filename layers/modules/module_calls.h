@@ -28,8 +28,8 @@ int sl_module_backward_input_whole(const struct sl_module *module, const struct 
                                    const float *dy, float *dx);
 int sl_module_backward_weight_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
                                     const float *dy);
-/* Calls modules instead of the functions below, which call them plainly, if context->watch is not NULL. */
-struct sl_watch {
+/* Calls modules instead of the functions below, which call them plainly, if context->inspector is not NULL. */
+struct sl_inspector {
     int (*forward)(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
     int (*backward_input)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx);
@@ -103,7 +103,7 @@ static inline int sl_module_forward_plain(const struct sl_module *module, struct
 }
 static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
                                          float *y) {
-    return (context->watch ? context->watch->forward : sl_module_forward_plain)(module, context, x, y);
+    return (context->inspector ? context->inspector->forward : sl_module_forward_plain)(module, context, x, y);
 }
 static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
                                     float *y) {
@@ -137,8 +137,8 @@ static inline int sl_module_backward_input_plain(const struct sl_module *module,
 }
 static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                            const float *dy, float *dx) {
-    return (context->watch ? context->watch->backward_input : sl_module_backward_input_plain)(module, context, x, dy,
-                                                                                              dx);
+    return (context->inspector ? context->inspector->backward_input : sl_module_backward_input_plain)(module, context,
+                                                                                                      x, dy, dx);
 }
 static inline int sl_module_backward_weight_plain(const struct sl_module *module, struct sl_context *context,
                                                   const float *x, const float *dy) {
@@ -155,7 +155,8 @@ static inline int sl_module_backward_weight_plain(const struct sl_module *module
 }
 static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                             const float *dy) {
-    return (context->watch ? context->watch->backward_weight : sl_module_backward_weight_plain)(module, context, x, dy);
+    return (context->inspector ? context->inspector->backward_weight : sl_module_backward_weight_plain)(module, context,
+                                                                                                        x, dy);
 }
 
 SL_END_C

@@ -122,7 +122,7 @@ static void note(struct sl_not_finite *found, const struct sl_not_finite_order *
 /* ---- modules ---- */
 
 static struct sl_not_finite *found_of(const struct sl_context *context) {
-    return (struct sl_not_finite *)context->watch;
+    return (struct sl_not_finite *)context->inspector;
 }
 
 /* Appends MODULE's name to the path; returns the previous length of the path. */
@@ -236,7 +236,7 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
 
 void sl_not_finite_begin(struct sl_not_finite *found, struct sl_spmd *self) {
     *found = (struct sl_not_finite){
-        .watch = {forward, backward_input, backward_weight}, .self = self, .order = {.phase = NOTHING}};
+        .inspector = {forward, backward_input, backward_weight}, .self = self, .order = {.phase = NOTHING}};
 }
 
 void sl_not_finite_values(struct sl_not_finite *found, const struct sl_parameters *parameters) {

@@ -1,7 +1,7 @@
 /* not_finite.h - names the first result of a training step that is not finite.
  *
  * Steps do not check their results, because that would cost a pass over all activations. If a step's loss or gradients
- * are not finite, the step is repeated from the same values with context->watch set, and every result of every
+ * are not finite, the step is repeated from the same values with context->inspector set, and every result of every
  * module is checked. The first result is the one that no other can have caused: values of parameters come before
  * results of forward, these before gradients of activations, and these before gradients of parameters; earlier
  * microbatches before later ones; within a microbatch, earlier stages before later ones in forward, later before
@@ -17,9 +17,9 @@ enum { SL_NOT_FINITE_TEXT = 480 };
 
 /* First result found so far by a coordinate. */
 struct sl_not_finite {
-    struct sl_watch watch; /* for context->watch */
-    struct sl_spmd *self;  /* its stage and microbatch are in self->doing */
-    int pass;              /* pass of the step; set before each pass */
+    struct sl_inspector inspector; /* for context->inspector */
+    struct sl_spmd *self;          /* its stage and microbatch are in self->doing */
+    int pass;                      /* pass of the step; set before each pass */
     struct sl_not_finite_order {
         int32_t phase, pass, microbatch, stage;
     } order; /* order of the result; smaller comes first */

@@ -398,7 +398,7 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     p->context.weight = step->weight;
     p->context.metrics = &step->metrics;
     p->context.profile = step->profile;
-    p->context.watch = step->watch;
+    p->context.inspector = step->inspector;
     p->context.begin = step->begin;
     p->context.begin_arg = step->callback_arg;
     step->metrics = (struct sl_metrics){0};

@@ -143,9 +143,9 @@ struct sl_pipeline_step {
     struct sl_profile *profile; /* may be NULL */
     struct sl_trace *trace;     /* may be NULL */
     struct sl_journal *journal; /* records rows sent between stages (layers/records/journal/journal.h); may be NULL */
-    struct sl_watch *watch;     /* NULL, or checks the results of all modules (layers/modules/not_finite.h) */
-    bool unread;                /* metrics stay on the device until sl_pipeline_read or the next call */
-    struct sl_metrics metrics;  /* out: sums over this coordinate's rows; zero unless it has the last stage */
+    struct sl_inspector *inspector; /* NULL, or checks the results of all modules (layers/modules/not_finite.h) */
+    bool unread;                    /* metrics stay on the device until sl_pipeline_read or the next call */
+    struct sl_metrics metrics;      /* out: sums over this coordinate's rows; zero unless it has the last stage */
 };
 
 /* Runs forward and backward of all microbatches; the parameters then hold the gradients. SL_BAD_INPUT if the batch has

@@ -407,7 +407,7 @@ static int find_first(struct sl_trainer *t, const struct sl_batch *batch, char t
     for (int pass = 0; pass < passes(t); pass++) {
         struct sl_pipeline_step step = pass_of(t, batch, pass);
         found.pass = pass;
-        step.watch = &found.watch;
+        step.inspector = &found.inspector;
         SL_TRY(sl_pipeline_train(t->pipeline, &step));
         SL_TRY(sl_device.settle(&t->self->error));
     }
