@@ -11,6 +11,7 @@ LEVELS = {
     "sse": {"kernels": "x86-64-v2", "ours": "2", "onednn": "SSE41", "xla": "SSE4_2", "torch": "default"},
     "avx2": {"kernels": "x86-64-v3", "ours": "3", "onednn": "AVX2", "xla": "AVX2", "torch": "avx2"},
     "avx512": {"kernels": "x86-64-v4", "ours": "4", "onednn": "AVX512_CORE_BF16", "xla": "AVX512", "torch": "avx512"},
+    "amx": {"kernels": "x86-64-v4", "ours": "5", "onednn": "AVX512_CORE_AMX", "xla": "AMX", "torch": "amx"},
 }
 
 

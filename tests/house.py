@@ -28,7 +28,7 @@ ORDER = """
     layers/kernels/loops layers/kernels/gemm/onednn layers/formats/quantized
     layers/kernels/operands layers/kernels/norms
     layers/kernels/gemm/rows
-    layers/kernels/attention layers/kernels/gemm/blocks
+    layers/kernels/attention layers/kernels/gemm/blocks layers/kernels/gemm/tiles
     layers/kernels layers/formats/files
     layers/kernels/gemm layers/formats/stores
     layers/formats/models layers/formats/tokens

@@ -1,11 +1,8 @@
 /* fma_tiles.c - multiply-adds of bf16 by the CPU's tile unit (AMX): tiles of 16 x 32 and 32 x 16 bf16, and of 16 x 16
  * sums. */
-#include <cpuid.h>
 #include <immintrin.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "benchmarks/rates/fma.h"
 #include "spmd/base/cpu_level.h"
@@ -51,21 +48,9 @@ static float run(uint64_t rounds) {
     return sums[0];
 }
 
-static bool cpu_has_tiles(void) {
-    enum { FEATURES = 7, BF16 = 1 << 22, TILE = 1 << 24 };
-    unsigned a, b, c, d;
-    return __get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) && (d & BF16) && (d & TILE);
-}
-
-/* Linux gives a process the tiles' registers when it asks for them. */
-static bool may_use_tiles(void) {
-    enum { ASK_FOR_FEATURE = 0x1023, TILE_DATA = 18 };
-    return syscall(SYS_arch_prctl, ASK_FOR_FEATURE, TILE_DATA) == 0;
-}
-
 bool sl_fma_has_tiles(void) {
     const char *most = getenv("ONEDNN_MAX_CPU_ISA");
-    return sl_cpu_level() == 4 && (!most || strstr(most, "AMX")) && cpu_has_tiles() && may_use_tiles();
+    return (!most || strstr(most, "AMX")) && sl_cpu_has_tiles();
 }
 
 const struct sl_fma_loop sl_fma_loop_tiles = {

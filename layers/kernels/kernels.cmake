@@ -109,3 +109,6 @@ target_compile_options(sl_level_avx512 PRIVATE -march=x86-64-v4 -mprefer-vector-
 add_library(sl_level_bf16 OBJECT kernels/gemm/rows/few_rows_bf16.c kernels/gemm/rows/one_row_bf16.c)
 target_link_libraries(sl_level_bf16 PUBLIC sl_options)
 target_compile_options(sl_level_bf16 PRIVATE -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16)
+add_library(sl_level_amx OBJECT kernels/gemm/tiles/tile_rows.c)
+target_link_libraries(sl_level_amx PUBLIC sl_options)
+target_compile_options(sl_level_amx PRIVATE -march=x86-64-v4 -mprefer-vector-width=512 -mamx-tile -mamx-bf16)

@@ -22,14 +22,14 @@ SHARDLOOP_CPU_LEVEL=2 call $small --floor-seconds 0.0005
 [ $status = 0 ] && [ "$(of kernels)" = x86-64-v2 ] && [ "$(of level)" = x86-64-v2 ]
 point "SHARDLOOP_CPU_LEVEL=2 lowers kernels and multiply-adds"
 native=$(call $small --floor-seconds 0.0005 && of kernels)
-for level in 4 ""; do
+for level in 4 5 ""; do
     SHARDLOOP_CPU_LEVEL=$level call $small --floor-seconds 0.0005
     [ $status = 0 ] && [ "$(of kernels)" = "$native" ]
     point "SHARDLOOP_CPU_LEVEL=\"$level\" changes nothing"
 done
 for level in 9 none; do
     SHARDLOOP_CPU_LEVEL=$level call $small --floor-seconds 0.0005
-    [ $status = 2 ] && grep -qxF "bench_step: SHARDLOOP_CPU_LEVEL: \"$level\" is not 2, 3 or 4" err
+    [ $status = 2 ] && grep -qxF "bench_step: SHARDLOOP_CPU_LEVEL: \"$level\" is not 2, 3, 4 or 5" err
     point "SHARDLOOP_CPU_LEVEL=\"$level\" is refused"
 done
 
@@ -87,6 +87,6 @@ refuses bench_attention 'bench_attention: "x" is no option' x
 refuses bench_collectives '--groups: "1" is not a whole number' --groups 1
 export SHARDLOOP_CPU_LEVEL=9
 for program in bench_products bench_attention bench_launch bench_startup bench_collectives; do
-    refuses $program "$program: SHARDLOOP_CPU_LEVEL: \"9\" is not 2, 3 or 4"
+    refuses $program "$program: SHARDLOOP_CPU_LEVEL: \"9\" is not 2, 3, 4 or 5"
 done
 plan

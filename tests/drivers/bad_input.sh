@@ -71,15 +71,15 @@ for driver in "$drivers"/*; do
     done
 done
 
-for level in 1 5 33 avx2 ' 3'; do
+for level in 1 6 33 avx2 ' 3'; do
     export SHARDLOOP_CPU_LEVEL="$level"
-    refuses "SHARDLOOP_CPU_LEVEL: \"$level\" is not 2, 3 or 4" looping_pipeline --dry-run
+    refuses "SHARDLOOP_CPU_LEVEL: \"$level\" is not 2, 3, 4 or 5" looping_pipeline --dry-run
 done
 for driver in 'transformer train --dry-run' regression custom_module convolution; do
     refuses 'SHARDLOOP_CPU_LEVEL: ' $driver
 done
 answers "Usage: looping_pipeline" looping_pipeline --help
-for level in '' 2 3 4; do
+for level in '' 2 3 4 5; do
     export SHARDLOOP_CPU_LEVEL="$level"
     answers 'a coordinate needs' looping_pipeline --dry-run
 done

@@ -1,5 +1,5 @@
-/* gemm_cpu.c - matrix products on CPUs: by few_rows.c and few_rows_bf16.c, many_rows.c, one_row.c, few_terms.c and
- * few_columns.c, for shapes for which they are faster than the library or avoid its generated code.
+/* gemm_cpu.c - matrix products on CPUs: by tile_rows.c, few_rows.c and few_rows_bf16.c, many_rows.c, one_row.c,
+ * few_terms.c and few_columns.c, for shapes for which they are faster than the library or avoid its generated code.
  *
  * The choice follows from the plan alone, so that each of several microbatches in one call has the bits of a product of
  * its own. */
@@ -13,6 +13,7 @@
 #include "layers/kernels/gemm/rows/many_rows.h"
 #include "layers/kernels/gemm/rows/one_row.h"
 #include "layers/kernels/gemm/rows/packed_weights.h"
+#include "layers/kernels/gemm/tiles/tile_rows.h"
 #include "layers/kernels/gemm/gemm.h"
 #include "spmd/base/crew.h"
 #include "spmd/base/memory.h"
@@ -36,8 +37,15 @@ enum {
     SHARED_COLUMNS = 32,
     SHARED_ROWS = 8, /* fewest rows of a part, if threads share rows of C; parts end at multiples of ROWS_STEP */
     ROWS_STEP = 4,
-    PART_ROWS = 192,  /* for bf16, the library multiplies this many rows, or some more, in a product of their own */
-    UNTILED_ROWS = 8, /* for bf16, a matrix unit (AMX) is faster than vectors for more rows */
+    PART_ROWS = 192, /* for bf16, the library multiplies this many rows, or some more, in a product of their own */
+    UNTILED_ROWS =
+        8,           /* for bf16, the library's products by a matrix unit (AMX) are faster than vectors for more rows */
+    UNTILED_ROW = 1, /* tile_rows.c is faster than vectors for more rows */
+    /* For C = A B^T between these numbers of rows tile_rows.c spends more time than the library on copies of B; for
+       gradients with fewer terms, on C. */
+    FEW_TILED_ROWS = 16,
+    MANY_TILED_ROWS = 128,
+    TILED_TERMS = 64,
 };
 
 /* One of these multiplies. If ONE is not NULL, it multiplies a single row, with the same bits. */
@@ -49,6 +57,7 @@ struct cpu {
     const struct sl_few_rows_widening *few_widening;
     const struct sl_few_rows_bf16 *few_bf16;
     const struct sl_many_rows *many;
+    void (*tiles)(const struct sl_tile_product *product);
     struct sl_gemm library, rest; /* of a microbatch's rows: of each equal part; of the remaining rows */
 };
 
@@ -92,7 +101,19 @@ static const struct sl_gemm_backend *library_for(enum sl_dtype dtype) {
 static bool fits_bf16(const struct sl_gemm *gemm, size_t lanes) {
     const struct sl_gemm_backend *library = library_for(SL_BF16);
     const bool tiles = library->has_tiles && library->has_tiles(SL_BF16);
-    return fits(gemm, lanes) && gemm->k % 2 == 0 && (!tiles || gemm->m <= UNTILED_ROWS);
+    const int most = sl_tile_rows_select() ? UNTILED_ROW : tiles ? UNTILED_ROWS : FEW_ROWS;
+    return fits(gemm, lanes) && gemm->k % 2 == 0 && gemm->m <= most;
+}
+
+/* Returns NULL if the library is faster, or for one row. */
+static void (*choose_tiles(const struct sl_gemm *gemm))(const struct sl_tile_product *) {
+    const struct sl_tile_rows *tiles = sl_tile_rows_select();
+    if (!tiles || gemm->dtype != SL_BF16 || gemm->m == 1) return NULL;
+    if (!gemm->transpose_a && !gemm->transpose_b) return tiles->multiply;
+    if (gemm->epilogue != SL_EPILOGUE_NONE) return NULL;
+    if (!gemm->transpose_a && (gemm->m <= FEW_TILED_ROWS || gemm->m >= MANY_TILED_ROWS))
+        return tiles->multiply_transposed;
+    return gemm->transpose_a && !gemm->transpose_b && gemm->k >= TILED_TERMS ? tiles->multiply_gradient : NULL;
 }
 
 /* Returns NULL if products of more rows add in another order. */
@@ -136,6 +157,8 @@ static int choose(struct cpu *cpu, const struct sl_gemm *gemm, struct sl_error *
         cpu->many = sl_many_rows_select();
         return SL_OK;
     }
+    cpu->tiles = choose_tiles(gemm);
+    if (cpu->tiles) return SL_OK;
     if (gemm->dtype == SL_BF16 && few_bf16 && fits_bf16(gemm, few_bf16->lanes)) {
         cpu->few_bf16 = few_bf16;
         return SL_OK;
@@ -328,6 +351,37 @@ static void share_rows(const struct operands *o, size_t m, struct sl_crew *crew)
     sl_crew_run(crew, (int)((m + rows.each - 1) / rows.each), multiply_part, &rows);
 }
 
+/* ---- tiles: threads share columns, so that each column of B is copied once ---- */
+
+struct columns {
+    const struct operands *operands;
+    size_t rows, each; /* each: of each part except the last */
+};
+
+static void multiply_tiles(void *arg, int part) {
+    const struct columns *columns = arg;
+    const struct operands *o = columns->operands;
+    const size_t n = (size_t)o->gemm->n, first = columns->each * (size_t)part, left = n - first;
+    const struct sl_tile_product product = {.m = columns->rows,
+                                            .n = n,
+                                            .k = (size_t)o->gemm->k,
+                                            .first = first,
+                                            .end = first + (left < columns->each ? left : columns->each),
+                                            .a = (const void *)o->a,
+                                            .b = o->b,
+                                            .bias = o->bias,
+                                            .accumulate = o->accumulate,
+                                            .c = o->c};
+    ((const struct cpu *)o->gemm->state)->tiles(&product);
+}
+
+static void share_tiles(const struct operands *o, size_t m, struct sl_crew *crew) {
+    const size_t n = (size_t)o->gemm->n, k = (size_t)o->gemm->k, threads = (size_t)sl_crew_threads(crew);
+    const bool shared = n * (m > k ? m : k) >= SHARED_WEIGHTS;
+    struct columns columns = {o, m, shared ? sl_round_up((n + threads - 1) / threads, SL_TILE_COLUMNS) : n};
+    sl_crew_run(crew, (int)((n + columns.each - 1) / columns.each), multiply_tiles, &columns);
+}
+
 /* ---- few rows, with columns shared by threads: B's rows are columns of C, or B is a copy in strips ---- */
 
 static struct sl_packed_weights packed_weights(const struct sl_gemm *gemm, enum sl_dtype weights,
@@ -400,6 +454,10 @@ static int multiply(const struct operands *o, int count, struct sl_crew *crew) {
     const struct cpu *cpu = o->gemm->state;
     const size_t m = (size_t)count * (size_t)o->gemm->m, n = (size_t)o->gemm->n;
     if (cpu->library.backend) return share_products(o, count, crew);
+    if (cpu->tiles) {
+        share_tiles(o, m, crew);
+        return SL_OK;
+    }
     const bool dots = o->gemm->transpose_b && (cpu->few || cpu->few_bf16);
     if (dots && m > 1 && count == 1 && !o->accumulate && sl_crew_threads(crew) > 1) {
         multiply_strips(o, crew);

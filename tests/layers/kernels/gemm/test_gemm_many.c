@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const char *const levels[] = {"4", "3", "2"};
+static const char *const levels[] = {"5", "4", "3", "2"};
 
 struct shape {
     enum sl_dtype dtype;
