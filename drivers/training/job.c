@@ -351,12 +351,20 @@ int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct
     return sl_error_set(error, SL_FAILED, "no memory for the run's signature");
 }
 
+/* Most events of pieces: forward, recomputation and backward have a product and a move for each piece of each sharded
+ * kernel. */
+static int64_t most_moves(const struct sl_job *job) {
+    enum { KERNELS = 8 }; /* of a layer with latent attention, which has the most */
+    return job->pieces > 1 ? 3 * 2 * KERNELS * (int64_t)job->pieces * job->layers : 0;
+}
+
 struct sl_trace_run sl_job_trace(const struct sl_job *job) {
     return (struct sl_trace_run){.mesh = &job->mesh,
                                  .pipe_axis = sl_job_axis(job, SL_JOB_PIPE),
                                  .data_axis = sl_job_axis(job, SL_JOB_DATA),
                                  .schedule = &job->schedule,
                                  .passes = job->passes,
+                                 .moves = most_moves(job),
                                  .wgrad_group = job->wgrad_group,
                                  .overlap = job->options->overlap,
                                  .delay_ms = job->options->delay_ms,

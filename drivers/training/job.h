@@ -85,6 +85,7 @@ struct sl_job {
     uint64_t seed;
     int sequence;      /* rows of a sample on a coordinate; 0: a sample is one row, and rows are independent */
     bool forward_only; /* the job never trains */
+    int pieces;        /* pieces of a microbatch's rows that modules move beside products; 0 and 1: none */
     /* Set by the functions below. */
     int cores;      /* cores available to the coordinates; 0: unknown (drivers/speed/cores.h) */
     int cores_each; /* cores available to each of them */

@@ -331,6 +331,7 @@ static void begin(struct transformer_job *job, enum transformer_command command,
                                .seed = config->common.seed,
                                .sequence = transformer_reads_data(command) ? config->sequence : 1,
                                .forward_only = command != TRANSFORMER_TRAIN,
+                               .pieces = config->tensor_pieces,
                                .local = 1,
                                .pass = 1};
     job->model = (struct sl_transformer){

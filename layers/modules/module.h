@@ -56,6 +56,7 @@
 #include "layers/modules/parameters/rules.h"
 #include "layers/modules/parameters/scatters.h"
 #include "layers/modules/calls/use.h"
+#include "spmd/trace.h"
 
 SL_BEGIN_C
 
@@ -171,6 +172,7 @@ struct sl_context {
                                     memory one after another */
     char *workspace;
     struct sl_profile *profile;     /* NULL: no profile */
+    struct sl_trace *trace;         /* NULL: no trace */
     struct sl_inspector *inspector; /* NULL, or checks all results (layers/modules/not_finite.h) */
 };
 

@@ -7,7 +7,7 @@
 
 #include "layers/modules/parameters/parameters.h"
 #include "layers/formats/stores/safetensors.h"
-#include "layers/training/trace.h"
+#include "spmd/trace.h"
 
 SL_BEGIN_C
 

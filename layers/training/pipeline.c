@@ -371,13 +371,14 @@ static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     if (action->kind == SL_UNSHARD || action->kind == SL_RESHARD) return sl_pipeline_shard_step(p, action);
     SL_TRY(sl_pipeline_use_shards(p, action));
     if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
+        const struct sl_trace_event event = event_of(p, action->kind, action->loop, action->microbatch,
+                                                     sl_schedule_run(p->options.schedule, action->kind));
+        if (p->step->trace) p->step->trace->action = event;
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
         const double began = sl_now();
         SL_TRY(do_action(p, action));
         if (action->kind <= SL_WEIGHT_GRADIENT) sl_profile_compute(p->context.profile, began);
-        sl_trace_end(p->step->trace, mark,
-                     event_of(p, action->kind, action->loop, action->microbatch,
-                              sl_schedule_run(p->options.schedule, action->kind)));
+        sl_trace_end(p->step->trace, mark, event);
     }
     if (sl_pipeline_runs_weights(p, action)) SL_TRY(weight_gradient_step(p, action));
     if (action->kind != SL_REDUCE || !p->step->reduce) return SL_OK;
@@ -398,6 +399,7 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     p->context.weight = step->weight;
     p->context.metrics = &step->metrics;
     p->context.profile = step->profile;
+    p->context.trace = step->trace;
     p->context.inspector = step->inspector;
     p->context.begin = step->begin;
     p->context.begin_arg = step->callback_arg;

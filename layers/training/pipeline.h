@@ -27,8 +27,8 @@
 #include "collectives/channel.h"
 #include "layers/records/journal/journal.h"
 #include "layers/training/model.h"
-#include "layers/training/trace.h"
 #include "spmd/base/crew.h"
+#include "spmd/trace.h"
 
 SL_BEGIN_C
 

@@ -28,7 +28,7 @@
 #include "layers/modules/calls/profile.h"
 #include "layers/training/exact/leaves.h"
 #include "layers/training/optimizers/optimizer.h"
-#include "layers/training/trace.h"
+#include "spmd/trace.h"
 
 SL_BEGIN_C
 

@@ -34,7 +34,7 @@ def check_names(events, slices, coordinates):
         require((pid, tid) in named["thread_sort_index"], "no place of row", tid)
     rows = [args["name"] for args in named["thread_name"].values()]
     require(len(set(rows)) == len(rows), "two rows have one name")
-    count = sum("=" in row and not row.startswith("reductions") for row in rows)
+    count = sum("=" in row and not row.startswith("concurrent work") for row in rows)
     require(count == coordinates, count, "coordinates have rows")
 
 
@@ -93,6 +93,22 @@ def check_steps(events, metrics):
         require(before["ts"] + before["dur"] <= after["ts"] + SLACK, "steps overlap")
 
 
+def check_pieces(slices):
+    """Rows that are moved in pieces: all of a forward's but its last piece move while the next one is multiplied, and
+    all of an input gradient's but the first while the one before it is."""
+    pieces = [s for row in slices.values() for s in row if s["cat"] in ("product", "move")]
+    moves = [s for s in pieces if s["cat"] == "move"]
+    for move in moves:
+        kind, number = move["name"].split()
+        require(kind in ("scatter", "gather"), "a move is called", move["name"])
+        beside = int(number) + (1 if kind == "scatter" else -1)
+        of = [s["name"] for s in pieces if s["cat"] == "product" and s["pid"] == move["pid"] and s["args"]["rank"] == move["args"]["rank"] and
+              move["ts"] - SLACK <= s["ts"] and s["ts"] + s["dur"] <= move["ts"] + move["dur"] + SLACK]
+        last = kind == "scatter" and not any(s["name"] == f"scatter {beside}" for s in moves)
+        require(last or beside < 0 or f"multiply {beside}" in of, "beside no product:", move)
+    return len(moves)
+
+
 def main():
     path, coordinates, *metrics = sys.argv[1:]
     with open(path) as file:
@@ -107,7 +123,7 @@ def main():
     for name in metrics:
         with open(name) as file:
             check_steps(events, [json.loads(line) for line in file])
-    print(f"{len(events)} events, {arrows} arrows")
+    print(f"{len(events)} events, {arrows} arrows, {check_pieces(slices)} pieces")
 
 
 main()

@@ -29,6 +29,15 @@ tiny='--model-dimension 16 --n-heads 4 --sequence 16 --latent-dim 8 --rope-dim 4
 for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to be divided, not to be read."; done >text
 records 8 'transformer train' $tiny
 records 4 'transformer train' $tiny --mesh pipe=2,tensor=2 --schedule interleaved-1f1b --loops 3 --evaluate-every 2
+records 2 'transformer train' $tiny --mesh tensor=2 --tensor-pieces 4 --microbatches 2
+# Of 3 steps, 2 coordinates and 2 microbatches: 4 pieces of each kernel, in forward and in backward, except for the kernel
+# of the rotary key, whose columns every coordinate has.
+kernels=$("$drivers/transformer" train $tiny --mesh tensor=2 --show-shardings | grep '^blocks.*kernel .* tensor' | grep -vc k_rope)
+pieces=$(sed -n 's/.* \([0-9]*\) pieces$/\1/p' out)
+[ "$pieces" = $((3 * 2 * 2 * 4 * 2 * kernels)) ] && grep -q '"dropped_events": *0' trace
+point "$kernels kernels are moved in pieces: $pieces"
+"$drivers/schedule" --compare trace >out 2>err && [ ! -s err ] && grep -q 'means of 3 steps' out
+point 'schedule --compare reads past pieces'
 
 # compares COORDINATES STEPS DRIVER ARGUMENT...: so has any other driver's, and schedule reads it.
 compares() {

@@ -2,6 +2,8 @@
 #include "layers/modules/feedforward/sharded_dense_internal.h"
 #include "layers/modules/sharded_channels.h"
 
+#include <stdio.h>
+
 /* ---- at once ---- */
 
 /* TO [count] = the sum of all peers' FROM. */
@@ -44,16 +46,19 @@ int sl_sharded_add_up(const struct sl_module *module, struct sl_context *context
 /* The pieces of a call, and the unfinished moves. */
 struct walk {
     const struct sharded *dense;
+    const char *move; /* name of the moves in a trace */
     const struct sl_group *peers;
     int count, started, ended;
     size_t rows, in, out, whole; /* rows of a piece; columns of x, of y and of all members' y */
     struct sl_request request[SL_MAX_IN_FLIGHT];
+    double began[SL_MAX_IN_FLIGHT]; /* times when these moves started */
 };
 
-static struct walk begin(const struct sl_module *module, const struct sl_context *context) {
+static struct walk begin(const struct sl_module *module, const struct sl_context *context, const char *move) {
     const struct sharded *dense = own(module);
     const int count = (int)sl_call_microbatches(context) * dense->pieces;
     return (struct walk){.dense = dense,
+                         .move = move,
                          .peers = sl_group_of(context, dense->group),
                          .count = count,
                          .rows = (size_t)(context->rows / count),
@@ -62,17 +67,32 @@ static struct walk begin(const struct sl_module *module, const struct sl_context
                          .whole = (size_t)dense->whole};
 }
 
+/* Adds the product or the move NAME of piece I to the trace. */
+static void note(const struct sl_context *context, enum sl_trace_work work, const char *name, int i, double began) {
+    if (!context->trace) return;
+    struct sl_trace_event event = context->trace->action;
+    event.work = work;
+    event.begin = began;
+    event.end = sl_now();
+    snprintf(event.name, sizeof event.name, "%s %d", name, i);
+    sl_trace_add(context->trace, event);
+}
+
 static int end_one(struct walk *walk, struct sl_context *context) {
+    const int i = walk->ended++, slot = i % SL_MAX_IN_FLIGHT;
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
-    const int status = sl_wait(context->self, &walk->request[walk->ended++ % SL_MAX_IN_FLIGHT]);
+    const int status = sl_wait(context->self, &walk->request[slot]);
     sl_profile_end(context->profile, before);
+    note(context, SL_TRACE_MOVE, walk->move, i, walk->began[slot]);
     return status;
 }
 
 static int start_one(struct walk *walk, struct sl_context *context, struct sl_collective call) {
     if (walk->started - walk->ended == SL_MAX_IN_FLIGHT) SL_TRY(end_one(walk, context));
+    const int slot = walk->started % SL_MAX_IN_FLIGHT;
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
-    const int status = sl_start(context->self, &walk->request[walk->started % SL_MAX_IN_FLIGHT], SL_HERE, call);
+    walk->began[slot] = sl_now();
+    const int status = sl_start(context->self, &walk->request[slot], SL_HERE, call);
     walk->started += status == SL_OK;
     sl_profile_end(context->profile, before);
     return status;
@@ -96,13 +116,15 @@ static int scatter_one(struct walk *walk, struct sl_context *context, const floa
 
 int sl_sharded_forward_in_pieces(const struct sl_module *module, struct sl_context *context, const void *a,
                                  const void *kernel, float *share, float *y) {
-    struct walk walk = begin(module, context);
+    struct walk walk = begin(module, context, "scatter");
     const struct sl_products *products = &walk.dense->products;
     const size_t bytes = walk.rows * walk.in * sl_dtype_size(products->forward.dtype);
     int status = SL_OK;
     for (size_t i = 0; status == SL_OK && i < (size_t)walk.count; i++) {
+        const double began = sl_now();
         float *own_share = share + i * walk.rows * walk.whole;
         status = sl_products_forward(context, products, 1, (const char *)a + i * bytes, kernel, NULL, own_share, NULL);
+        note(context, SL_TRACE_PRODUCT, "multiply", (int)i, began);
         if (status == SL_OK) status = scatter_one(&walk, context, own_share, y + i * walk.rows * walk.out);
     }
     return end_all(&walk, context, status);
@@ -128,16 +150,18 @@ static int multiply_one(const struct walk *walk, struct sl_context *context, siz
     const size_t first = i * walk->rows * walk->in;
     struct sl_result *const result = context->result;
     struct sl_result part = result ? *result : (struct sl_result){0};
+    const double began = sl_now();
     if (part.stored) part.stored += first;
     SL_TRY(sl_products_input_gradient(context, products, 1, (const char *)all + i * bytes, kernel, false, dx + first,
                                       result ? &part : NULL));
     if (result) result->done = part.done;
+    note(context, SL_TRACE_PRODUCT, "multiply", (int)i, began);
     return SL_OK;
 }
 
 int sl_sharded_gradient_in_pieces(const struct sl_module *module, struct sl_context *context, const void *dy,
                                   const void *kernel, const float **all, float *dx) {
-    struct walk walk = begin(module, context);
+    struct walk walk = begin(module, context, "gather");
     float *columns = sl_at(context, &walk.dense->columns);
     int status = SL_OK;
     *all = columns;

@@ -23,7 +23,8 @@ static int index_along(const struct sl_trace_run *run, int coordinate, const cha
 static int64_t events_a_step(const struct sl_trace_run *run, int rank) {
     const struct sl_schedule *schedule = run->schedule;
     const int64_t weights = 2 * (int64_t)schedule->loops * (schedule->microbatches + 4);
-    return run->passes * (2 * (int64_t)schedule->rank[rank].count + weights) + 8;
+    const int64_t moves = run->moves * schedule->microbatches;
+    return run->passes * (2 * (int64_t)schedule->rank[rank].count + weights + moves) + 8;
 }
 
 int sl_trace_file_open(struct sl_trace_file *file, const struct sl_trace_run *run, int64_t steps,
@@ -71,15 +72,15 @@ void sl_trace_file_step(struct sl_trace_file *file, int64_t number, double begin
 /* ---- rows ---- */
 
 /* Chrome's format has processes with threads, which are rows; the kernel uses number 0 of both, so it is not used here.
- * The steps are the first process; each pipeline is one more. Events of a row must not overlap, so concurrent
- * reductions and gathers lie in rows below their coordinate's own. */
-enum { STEPS = 1, MAX_ROWS = 1 + 2 * SL_UPDATES_IN_FLIGHT + SL_MOST_UNSHARDED };
+ * The steps are the first process; each pipeline is one more. Events of a row must not overlap, so concurrent events
+ * lie in rows below their coordinate's own. */
+enum { STEPS = 1, MAX_ROWS = 1 + 2 * SL_UPDATES_IN_FLIGHT + SL_MOST_UNSHARDED + 1 + SL_MAX_IN_FLIGHT };
 
 static int process_of(const struct sl_trace_run *run, int coordinate) {
     return STEPS + 1 + sl_trace_pipeline_of(run, coordinate);
 }
 
-/* Row 0 is the coordinate's own, the others are for reductions and gathers. */
+/* Row 0 is the coordinate's own, the others are for reductions, gathers and pieces. */
 static int thread_of(const struct sl_trace_run *run, int coordinate, int row) {
     return STEPS + 1 + coordinate + row * run->mesh->size;
 }
@@ -87,12 +88,16 @@ static int thread_of(const struct sl_trace_run *run, int coordinate, int row) {
 /* Rows of a coordinate so far. */
 struct rows {
     int count;
-    double end[MAX_ROWS]; /* end time of the last event in a row of reductions */
+    double end[MAX_ROWS]; /* end time of the last event in a row below the first */
 };
+
+static bool has_row_of_its_own(enum sl_trace_work work) {
+    return work == SL_TRACE_REDUCE || work == SL_TRACE_GATHER || work == SL_TRACE_PRODUCT || work == SL_TRACE_MOVE;
+}
 
 static int find_row(struct rows *rows, const struct sl_trace_event *event) {
     int row = 1;
-    if (event->work != SL_TRACE_REDUCE && event->work != SL_TRACE_GATHER) return 0;
+    if (!has_row_of_its_own(event->work)) return 0;
     while (row < rows->count && row + 1 < MAX_ROWS && rows->end[row] > event->begin) row++;
     if (row == rows->count) rows->count++;
     rows->end[row] = event->end;
@@ -101,8 +106,8 @@ static int find_row(struct rows *rows, const struct sl_trace_event *event) {
 
 /* ---- events ---- */
 
-static const char *const category[SL_TRACE_WORKS] = {"compute", "communication", "reduce",
-                                                     "waiting", "optimizer",     "gather"};
+static const char *const category[SL_TRACE_WORKS] = {"compute",   "communication", "reduce",  "waiting",
+                                                     "optimizer", "gather",        "product", "move"};
 
 /* Writes the event's name: "4F0", "4W0-7" for compute, "waiting", or the executor's name for other work. */
 static void name_event(const struct sl_trace_event *event, char *name, size_t size) {
@@ -210,7 +215,7 @@ static int write_names_of(struct sl_trace_file *file, int c, int rows, struct sl
     sl_mesh_describe(run->mesh, c, own, sizeof own);
     for (int row = 0; row < rows; row++) {
         if (row)
-            snprintf(name, sizeof name, "reductions %d of %s", row, own);
+            snprintf(name, sizeof name, "concurrent work %d of %s", row, own);
         else
             snprintf(name, sizeof name, "%s", own);
         SL_TRY(write_name(file, "thread", process, thread_of(run, c, row), name, c * MAX_ROWS + row, error));

@@ -2,22 +2,24 @@
  *
  * A process of that format is a pipeline; its threads, which are rows, are coordinates with their compute,
  * communication, waiting and optimizer. Rows below a coordinate's have its reductions over data, which run beside them:
- * as many rows as there are reductions under way at the same time. The first process has a row of steps with their
+ * as many rows as there are events at the same time. The first process has a row of steps with their
  * losses. Times are microseconds since the first step or event. Each event's args name step, rank, stage, loop,
  * microbatch, count and data; if the mesh has more axes, also the number of its pipeline; transfer and no_core are
  * parts of "dur" as modules/profile.h defines them, if they are not 0. An arrow (phases "s" and "f", one id) leads from
  * each send to its take. Gathers of sharded parameters have such rows, too: "unshard" lasts from the beginning of a
  * loop's gather to its end, "reshard" takes no time, and "gather" is that of all loops before the first action, if
- * replicas read each other's memory. Beside the events, "shardloop" has the schedule, the passes through it per step,
- * the engine's delay of messages in ms, the numbers of coordinates and of cores (0: unknown), and whether the engine
- * divides waiting. */
+ * replicas read each other's memory. So have pieces of a microbatch's rows, in products that are made piece by piece:
+ * "multiply 2" is the product of piece 2, and "scatter 2" or "gather 2" lasts from the start of that piece's move to
+ * its end, beside products of other pieces. Beside the events, "shardloop" has the schedule, the passes through it per
+ * step, the engine's delay of messages in ms, the numbers of coordinates and of cores (0: unknown), and whether the
+ * engine divides waiting. */
 #ifndef SL_LAYERS_TRAINING_TRACE_TRACE_FILE_H
 #define SL_LAYERS_TRAINING_TRACE_TRACE_FILE_H
 
 #include <stdio.h>
 
-#include "layers/training/trace.h"
 #include "spmd/schedule/schedule.h"
+#include "spmd/trace.h"
 
 SL_BEGIN_C
 
@@ -27,6 +29,7 @@ struct sl_trace_run {
     const char *pipe_axis, *data_axis;  /* names; MESH may lack either */
     const struct sl_schedule *schedule; /* lowered */
     int passes;                         /* passes through the schedule per step */
+    int64_t moves; /* most events of pieces of a microbatch's rows, per pass through all layers of a coordinate */
     int wgrad_group;
     bool overlap;    /* whether reductions run beside compute */
     double delay_ms; /* the engine's delay of each message */

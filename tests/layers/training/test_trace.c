@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "collectives/engines.h"
-#include "layers/training/trace.h"
+#include "spmd/trace.h"
 
 enum { COORDINATES = 4, PIECES = 200 };
 

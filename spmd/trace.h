@@ -5,9 +5,9 @@
  *     sl_trace_end(trace, mark, (struct sl_trace_event){.name = "F", .work = SL_TRACE_COMPUTE, .stage = 4, ...});
  *
  * The time for which communication calls in between wait for peers becomes an event of its own, before the work. The
- * engine counts that time only while self->timed is set. modules/profile.h defines transfer and no core. */
-#ifndef SL_LAYERS_TRAINING_TRACE_H
-#define SL_LAYERS_TRAINING_TRACE_H
+ * engine counts that time only while self->timed is set. layers/modules/calls/profile.h defines transfer and no core. */
+#ifndef SL_SPMD_TRACE_H
+#define SL_SPMD_TRACE_H
 
 #include "spmd/spmd.h"
 
@@ -19,8 +19,11 @@ enum sl_trace_work {
     SL_TRACE_REDUCE,        /* gradients summed and values gathered over data, from start to end, beside other work */
     SL_TRACE_WAITING,
     SL_TRACE_OPTIMIZER,
-    SL_TRACE_GATHER, /* parameters gathered over data ahead of use, from start to end, beside other work; compute waits
-                        in it */
+    SL_TRACE_GATHER,  /* parameters gathered over data ahead of use, from start to end, beside other work; compute waits
+                         in it */
+    SL_TRACE_PRODUCT, /* part of an action: the product of a piece of its rows */
+    SL_TRACE_MOVE,    /* a piece's rows scattered or gathered over an axis, from start to end, beside products of other
+                         pieces */
     SL_TRACE_WORKS
 };
 
@@ -41,6 +44,7 @@ struct sl_trace {
     struct sl_trace_event *event; /* [capacity] */
     int capacity, count, dropped;
     int step;
+    struct sl_trace_event action; /* the pipeline's present action, whose parts may have events of their own */
 };
 
 struct sl_trace_mark {
