@@ -1,6 +1,6 @@
 #!/bin/sh
-# looping_step.sh DRIVERS SOURCE - the looping pipeline that is written out has the losses of looping_pipeline, on the same
-# mesh and on one coordinate; prints TAP.
+# looping_step.sh DRIVERS SOURCE - the looping pipeline that is written out is one page, and has the losses of
+# looping_pipeline, on the same mesh and on one coordinate; prints TAP.
 drivers=$1 source=$2
 . "$source/tests/rigs/points.sh"
 
@@ -13,4 +13,7 @@ for mesh in data=2,model=4 data=1,model=1; do
     join losses wanted | awk '{ by = $2 - $3; print; if (by > 1e-6 || by < -1e-6) other = 1 } END { exit other || NR != 5 }' >out
     point "its losses are those of looping_pipeline --mesh $mesh"
 done
+page=$source/drivers/examples/looping_step.c
+[ "$(wc -l <"$page")" -le 250 ] && ! grep -q '#include "' "$page" && ! grep -qE 'sl_(pipeline|schedule)_' "$page"
+point 'it is a page of 250 lines, over the installed header, without sl_pipeline and sl_schedule'
 echo "1..$points"
