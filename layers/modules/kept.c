@@ -87,7 +87,7 @@ bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module
     if (plan->storage == SL_F32 || plan->forward_only || sl_is_kept(&child->y)) return false;
     if (sl_reads_copy(&child->y)) return true;
     if (child->children > 0) return plan->weights_follow;
-    return child->weights_follow && child->type->stores && !child->takes_floats;
+    return child->weights_follow && child->follower_dy != SL_F32;
 }
 
 bool sl_reads_stored(const struct sl_plan *plan, const struct sl_module *child) {

@@ -138,7 +138,7 @@ struct sl_rows sl_given_rows(const struct sl_context *context, const struct sl_u
 bool sl_is_stored(const struct sl_context *context, size_t n, const void *x);
 /* Returns whether W of MODULE receives dy as bf16. */
 static inline bool sl_gives_stored(const struct sl_module *module, const struct sl_context *context) {
-    return context->storage != SL_F32 && !(module->weights_follow && module->takes_floats);
+    return (module->weights_follow ? module->follower_dy : context->storage) != SL_F32;
 }
 /* X [n], saved in the context's storage, as floats: X itself, or widened at ROOM. */
 const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x);

@@ -143,7 +143,7 @@ static bool weights_follow(const struct sl_module *module, const struct sl_plan 
 static void plan_rooms(struct sl_module *module, struct sl_plan *plan) {
     const size_t group = (size_t)plan->rows * (size_t)plan->wgrad_group;
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
-    if (module->type->stores && module->weights_follow && !module->takes_floats)
+    if (module->weights_follow && module->follower_dy != SL_F32)
         sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->out * sizeof(uint16_t), &module->room_dy);
     if (module->type->stores) return;
     if (sl_is_kept(&module->x)) sl_plan_workspace(plan, rows * (size_t)module->in * sizeof(float), &module->room_x);
@@ -179,7 +179,7 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     const int x_stride = plan->x_stride;
     if (module->children > 0) plan->x_stride = 0; /* no request to its own children */
     module->x_stride = 0;
-    module->takes_floats = false;
+    module->follower_dy = plan->storage;
     module->x = (struct sl_use){.gelu = module->x.gelu,
                                 .lasts = sl_until_weight_if(module->type->backward_input && !plan->forward_only)};
     module->y = (struct sl_use){.gelu = module->y.gelu,
@@ -193,7 +193,7 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     module->weights_follow = weights_follow(module, plan);
     if (status == SL_OK && !plan->forward_only) note_written(module, plan);
     plan->part = part;
-    if (!sl_is_kept(&module->y)) module->takes_floats = true;
+    if (!sl_is_kept(&module->y)) module->follower_dy = SL_F32;
     if (module->weights_follow || module->frozen) module->y.lasts = SL_UNTIL_RETURN;
     if (storage != SL_F32 && !plan->forward_only) plan_rooms(module, plan);
     plan->module = parent;
@@ -316,7 +316,7 @@ static int add_tensor(struct sl_plan *plan, struct sl_stash *stash, size_t bytes
 /* The first forward of a recomputed module writes arrays that are not read before the second one writes them again. W
  * may then still need other microbatches' values, so the first forward must not write over them. */
 static int plan_recomputed(struct sl_plan *plan, size_t bytes, enum sl_lifetime lifetime) {
-    const bool passes = lifetime == SL_UNTIL_INPUT || plan->weights_follow;
+    const bool passes = lifetime <= SL_UNTIL_INPUT || plan->weights_follow;
     const bool apart = lifetime == SL_UNTIL_WEIGHT && !plan->forward_keeps;
     SL_TRY(add_tensor(plan, plan->stash->once, bytes, passes || apart));
     return add_tensor(plan, plan->stash, bytes, !passes);

@@ -12,10 +12,11 @@
  *
  * A module receives x again in both backward functions, and dy in W: the module's owner saves these rows in the stash,
  * consecutive microbatches one after another. If backward does not read x, plan sets module->x.lasts to
- * SL_UNTIL_RETURN, and backward receives NULL; if W does not read dy, plan sets module->y.lasts so, and W receives NULL
- * (sl_plan_keeps_nothing does both). Both are so already in forward-only plans. A parent sets x.lasts and y.lasts to
- * those of the children that read its x and dy. The module saves everything else that its backward needs, in stash
- * arrays that it declares.
+ * SL_UNTIL_RETURN, and backward receives NULL; if only W does not read x, plan sets it to SL_UNTIL_INPUT, and W
+ * receives NULL; if W does not read dy, plan sets module->y.lasts to SL_UNTIL_RETURN, and W receives NULL
+ * (sl_plan_keeps_nothing sets both to SL_UNTIL_RETURN). Both are so already in forward-only plans. A parent sets
+ * x.lasts and y.lasts to those of the children that read its x and dy. The module saves everything else that its
+ * backward needs, in stash arrays that it declares.
  *
  * A type that needs more fields than struct sl_module has its own struct, which begins with a struct sl_module:
  *
@@ -249,18 +250,16 @@ struct sl_module_type {
     /* NULL, or forward and backward_input for a module whose x and y a sequence stores as bf16. They need no separate
      * rounding passes and yield the same bits. They round X (forward) and DY as they read them, because no caller has
      * rounded them, and write bf16 beside y and dx. If only the bf16 copy will be read, Y or DX is NULL. Only for types
-     * with dx_may_be_x that save x and nothing else. */
+     * with an x until SL_UNTIL_DX that save x and nothing else. */
     void (*forward_stored)(const struct sl_module *module, struct sl_context *context, const float *x,
                            uint16_t *x_stored, float *y, uint16_t *y_stored);
     void (*backward_stored)(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
                             const float *dy, float *dx, uint16_t *dx_stored);
-    bool is_gelu;     /* y = gelu(x) in its tanh form, which the products before and after it may compute */
-    bool dx_may_be_x; /* backward_input accepts the same array for x and dx, and W does not read x */
-    bool stores;      /* reads x and dy in context->storage, as they were saved */
-    bool fuses;       /* forward and backward_input accept the rows of several microbatches at once */
-    bool spares;      /* W skips parameters for which sl_is_frozen is true */
-    unsigned reads;   /* SL_READS_LABELS and so on; steps refuse batches without these arrays */
-    size_t bytes;     /* size of the type's own struct, which begins with a struct sl_module; 0: no own struct */
+    bool stores;    /* reads x and dy in context->storage, as they were saved */
+    bool fuses;     /* forward and backward_input accept the rows of several microbatches at once */
+    bool spares;    /* W skips parameters for which sl_is_frozen is true */
+    unsigned reads; /* SL_READS_LABELS and so on; steps refuse batches without these arrays */
+    size_t bytes;   /* size of the type's own struct, which begins with a struct sl_module; 0: no own struct */
     void (*release)(struct sl_module *module); /* frees the resources of the own struct; NULL: none */
 };
 
@@ -276,8 +275,9 @@ struct sl_module {
     int x_stride;        /* the requested stride, if forward and W read x and I writes bf16-only dx with it; else 0 */
     int operand_readers; /* for a parent whose x may be an operand: the number of its first children that read this x */
     bool weights_follow; /* W runs right after I, so dy need not be saved for it */
-    bool takes_floats;   /* if so: W takes the float32 dy read by I, in any storage, or reads no dy */
-    bool frozen;         /* all its parameters are frozen, and it has no children: W is not called */
+    enum sl_dtype follower_dy; /* type of dy for a W that follows: the storage's; or float32, as I reads it, if W reads
+                                  only floats or no dy */
+    bool frozen;               /* all its parameters are frozen, and it has no children: W is not called */
     int parameters;
     int parameter[SL_MODULE_PARAMETERS]; /* numbers of its parameters, in the order of plan's declarations */
     /* Workspace for bf16 storage: x and dy widened for a type that does not store, or bf16 dy for a W that follows. */

@@ -72,7 +72,7 @@ int sl_module_backward_weight_whole(const struct sl_module *module, const struct
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     struct sl_context whole = *context;
     whole.storage = SL_F32;
-    x = sl_is_kept(&module->x) ? sl_widen(context, &module->room_x, rows * (size_t)module->in, x) : NULL;
+    x = sl_is_kept_for_weight(&module->x) ? sl_widen(context, &module->room_x, rows * (size_t)module->in, x) : NULL;
     dy = sl_is_kept(&module->y) ? sl_widen(context, &module->room_dy, rows * (size_t)module->out, dy) : NULL;
     return sl_module_backward_weight(module, &whole, x, dy);
 }
@@ -82,7 +82,7 @@ int sl_module_weights_follow(const struct sl_module *module, const struct sl_con
     struct sl_context one = *context;
     if (module->frozen) return SL_OK;
     one.accumulate = context->accumulate || context->microbatch > context->first_microbatch;
-    if (context->storage != SL_F32 && !module->takes_floats) {
+    if (module->follower_dy != SL_F32) {
         const size_t n = (size_t)context->rows * (size_t)module->out;
         const uint16_t *stored = sl_rounded_rows(context, n, dy);
         if (!stored) {
@@ -92,7 +92,7 @@ int sl_module_weights_follow(const struct sl_module *module, const struct sl_con
         }
         dy = (const void *)stored;
     }
-    return module->type->backward_weight(module, &one, x, dy);
+    return module->type->backward_weight(module, &one, sl_is_kept_for_weight(&module->x) ? x : NULL, dy);
 }
 
 int sl_module_begin_part(const struct sl_module *module, const struct sl_context *context, unsigned written) {

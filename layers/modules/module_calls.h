@@ -143,15 +143,16 @@ static inline int sl_module_backward_input(const struct sl_module *module, struc
 static inline int sl_module_backward_weight_plain(const struct sl_module *module, struct sl_context *context,
                                                   const float *x, const float *dy) {
     if (!module->type->backward_weight || module->weights_follow || module->frozen) return SL_OK;
-    if (sl_is_kept(&module->x) && !x) return sl_module_lacks(module, context, "x", "x.lasts");
+    const bool reads_x = sl_is_kept_for_weight(&module->x);
+    if (reads_x && !x) return sl_module_lacks(module, context, "x", "x.lasts");
     if (sl_is_kept(&module->y) && !dy) return sl_module_lacks(module, context, "dy", "y.lasts");
     if (context->storage != SL_F32 && !module->type->stores)
         return sl_module_backward_weight_whole(module, context, x, dy);
     if (module->part) SL_TRY(sl_module_begin_part(module, context, SL_WRITTEN_BY_WEIGHT));
     const char *outer = sl_module_enter(module, context);
-    return sl_module_leave(context, outer,
-                           module->type->backward_weight(module, context, sl_is_kept(&module->x) ? x : NULL,
-                                                         sl_is_kept(&module->y) ? dy : NULL));
+    return sl_module_leave(
+        context, outer,
+        module->type->backward_weight(module, context, reads_x ? x : NULL, sl_is_kept(&module->y) ? dy : NULL));
 }
 static inline int sl_module_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                             const float *dy) {

@@ -28,6 +28,8 @@ struct sl_module *sl_silu(int cols);
 
 /* y = gelu(x) in its tanh form. COLUMNS are the columns of one coordinate. */
 struct sl_module *sl_gelu(int columns);
+/* Returns whether MODULE is a gelu in its tanh form, which the products before and after it may compute. */
+bool sl_is_gelu(const struct sl_module *module);
 
 /* y = x mask / (1 - rate) while training, x otherwise; 0 <= rate < 1. */
 struct sl_module *sl_dropout(int cols, double rate);

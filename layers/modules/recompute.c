@@ -44,7 +44,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t rows = sl_plan_rows(plan);
     SL_TRY(plan_inner(recompute, plan));
     sl_plan_ends(module, inner, inner);
-    module->x.lasts = sl_until_weight_if(!plan->forward_only);
+    module->x.lasts = sl_longer(inner->x.lasts, sl_until_input_if(!plan->forward_only));
     if (recompute->weights_follow) module->y.lasts = SL_UNTIL_RETURN;
     if (plan->storage != SL_F32 && !plan->forward_only) {
         sl_plan_workspace(plan, rows * (size_t)module->in * sizeof(float), &recompute->whole_x);

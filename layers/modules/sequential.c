@@ -39,7 +39,7 @@ static float *gradient(const struct sl_module *module, const struct sl_context *
 
 /* Whether child I is a gelu between two others. */
 static bool is_gelu(const struct sl_module *module, int i) {
-    return i > 0 && i < module->children - 1 && module->child[i]->type->is_gelu;
+    return i > 0 && i < module->children - 1 && sl_is_gelu(module->child[i]);
 }
 
 static int plan_children(struct sl_module *module, struct sl_plan *plan) {
@@ -61,8 +61,7 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
 }
 
 static bool shares_place(const struct sl_module *module, int i) {
-    return sl_is_kept(&module->child[i + 1]->x) && sl_is_kept(&module->child[i]->y) &&
-           module->child[i + 1]->type->dx_may_be_x;
+    return module->child[i + 1]->x.lasts == SL_UNTIL_DX && sl_is_kept(&module->child[i]->y);
 }
 
 /* Returns whether the products before and after child I + 1, a gelu, compute it and save its arrays. */
@@ -91,15 +90,16 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
     if (sl_reads_operand(&after->x)) sl_give_operand(after);
     if (sl_reads_operand(&before->y)) sl_give_operand_gradient(before);
     edge->gelu = leads_to_gelu(module, plan, i);
+    const bool shares = shares_place(module, i) && !edge->gelu; /* and the gradient lasts until W */
     if (edge->gelu)
         SL_TRY(plan_gelu(plan, size, &edge->activation));
     else if (sl_reads_operand(&after->x))
         SL_TRY(sl_plan_operand(plan, size, true, SL_UNTIL_WEIGHT, &edge->activation));
     else if (sl_is_kept(&after->x))
-        SL_TRY(sl_plan_kept_at(plan, &none, size, after->x.lasts, &edge->activation));
+        SL_TRY(sl_plan_kept_at(plan, &none, size, shares ? SL_UNTIL_WEIGHT : after->x.lasts, &edge->activation));
     if (sl_reads_operand(&before->y))
         SL_TRY(sl_plan_operand(plan, size, sl_is_kept(&before->y), SL_FROM_INPUT, &edge->gradient));
-    else if (shares_place(module, i) && !edge->gelu)
+    else if (shares)
         edge->gradient = edge->activation;
     else if (sl_is_kept(&before->y))
         SL_TRY(sl_plan_kept_at(plan, &none, size, before->y.lasts, &edge->gradient));

@@ -12,9 +12,11 @@ SL_BEGIN_C
 enum sl_gelu_part { SL_GELU_APART, SL_GELU_NEXT, SL_GELU_DONE };
 
 /* Lifetime of an array written by a module's forward or I; or of x and dy, which the module's owner saves: x is
- * written before forward, dy before I. A longer one has a higher number. */
+ * written before forward, dy before I. A longer one has a higher number. W receives NULL for an x that lasts no longer
+ * than until I. */
 enum sl_lifetime {
     SL_UNTIL_RETURN, /* until the call returns; x: until forward returns; dy: until I returns */
+    SL_UNTIL_DX,     /* x: until I, which reads it and accepts the same array for x and dx */
     SL_UNTIL_INPUT,  /* until I, which reads it; W does not */
     SL_UNTIL_WEIGHT, /* until W, which reads it */
     SL_FROM_INPUT    /* from I, which writes it (or reads dy), until W */
@@ -64,11 +66,14 @@ static inline bool sl_reads_operand(const struct sl_use *use) { return use->read
 static inline enum sl_reading sl_copy_if(bool holds) { return holds ? SL_READS_COPY : SL_READS_FLOATS; }
 /* How a parent reads an array that a child reads so, if the child is not its only reader. */
 static inline enum sl_reading sl_reads_beside(enum sl_reading reads) { return sl_copy_if(reads >= SL_READS_COPY); }
+static inline enum sl_lifetime sl_until_input_if(bool holds) { return holds ? SL_UNTIL_INPUT : SL_UNTIL_RETURN; }
 static inline enum sl_lifetime sl_until_weight_if(bool holds) { return holds ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN; }
 static inline enum sl_lifetime sl_from_input_if(bool holds) { return holds ? SL_FROM_INPUT : SL_UNTIL_RETURN; }
 static inline enum sl_lifetime sl_longer(enum sl_lifetime a, enum sl_lifetime b) { return a > b ? a : b; }
-/* Whether x, or dy, is saved for backward, or for W. */
+/* Whether x, or dy, is saved for backward. */
 static inline bool sl_is_kept(const struct sl_use *use) { return use->lasts != SL_UNTIL_RETURN; }
+/* Whether it is saved for W. */
+static inline bool sl_is_kept_for_weight(const struct sl_use *use) { return use->lasts > SL_UNTIL_INPUT; }
 
 SL_END_C
 

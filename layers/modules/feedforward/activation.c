@@ -197,6 +197,7 @@ static int dropout_forward(const struct sl_module *module, struct sl_context *co
 /* ---- gelu ---- */
 
 static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
+    if (!plan->forward_only) module->x.lasts = SL_UNTIL_DX;
     module->x.writes = module->y.writes = SL_WRITES_ASKED;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)plan->rows * module->in);
     if (!plan->forward_only && plan->has_dx)
@@ -258,20 +259,19 @@ static const struct sl_module_type gelu_type = {.name = "gelu",
                                                 .backward_input = gelu_backward_input,
                                                 .forward_stored = gelu_forward_stored,
                                                 .backward_stored = gelu_backward_stored,
-                                                .is_gelu = true,
-                                                .dx_may_be_x = true,
                                                 .fuses = true};
 static const struct sl_module_type erf_gelu_type = {.name = "erf_gelu",
                                                     .plan = plan_gelu,
                                                     .forward = erf_gelu_forward,
                                                     .backward_input = erf_gelu_backward_input,
-                                                    .dx_may_be_x = true,
                                                     .fuses = true};
 static const struct sl_module_type dropout_type = ACTIVATION("dropout", plan_dropout, dropout_forward, dropout);
 static const struct sl_module_type silu_dropout_type =
     ACTIVATION("silu_dropout", plan_dropout, silu_dropout_forward, dropout);
 static const struct sl_module_type sharded_dropout_type =
     ACTIVATION("sharded_dropout", plan_sharded_dropout, dropout_forward, dropout);
+
+bool sl_is_gelu(const struct sl_module *module) { return module->type == &gelu_type; }
 
 struct sl_module *sl_silu(int cols) { return sl_module_new(&silu_type, "", cols, cols); }
 

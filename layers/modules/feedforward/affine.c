@@ -35,7 +35,7 @@ int sl_affine_plan_slices(struct sl_module *module, struct sl_plan *plan, int co
     sl_load_repeat(plan, count);
     const int status = sl_products_plan(&affine->products, plan, &shape);
     sl_load_repeat(plan, 1);
-    module->takes_floats = affine->products.takes_floats;
+    if (affine->products.takes_floats) module->follower_dy = SL_F32;
     return status;
 }
 

@@ -195,7 +195,7 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
 void sl_products_offer(const struct sl_products *products, struct sl_module *module, const struct sl_plan *plan,
                        bool biased, bool adds_up, bool whole) {
     const bool sums = !biased || products->sums || !sl_plan_trains(plan, SL_AFFINE_BIAS);
-    module->takes_floats = products->takes_floats;
+    if (products->takes_floats) module->follower_dy = SL_F32;
     if (products->leaves_gelu) module->y.gelu = SL_GELU_DONE;
     if (products->leaves_slope) module->x.gelu = SL_GELU_DONE;
     module->x_stride = products->x_stride;

@@ -48,6 +48,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     if (own->norm.no_shift)
         sl_plan_workspace(plan, sl_plan_run(plan) * (size_t)module->in * sizeof(float), &own->no_shift);
     SL_TRY(sl_plan_array(plan, rows, SL_UNTIL_INPUT, &own->norm.rstd));
+    module->x.lasts = sl_until_input_if(!plan->forward_only);
     module->y.lasts = SL_UNTIL_RETURN;
     const struct sl_kernels *kernels = sl_kernels_select();
     const bool whole = is_whole(own, kernels);

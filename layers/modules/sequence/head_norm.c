@@ -35,6 +35,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     sl_plan_workspace(plan, sl_plan_rows(plan) * heads * size, &norm->sums);
     sl_plan_workspace(plan, sl_plan_run(plan) * width * size, &norm->no_shift);
     SL_TRY(sl_plan_array(plan, (size_t)plan->rows * heads, SL_UNTIL_INPUT, &norm->norm.rstd));
+    module->x.lasts = sl_until_input_if(!plan->forward_only);
     module->y.lasts = SL_UNTIL_RETURN;
     module->y.reads = SL_READS_WHOLE;
     sl_norm_count(plan, module->in);

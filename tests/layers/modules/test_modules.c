@@ -538,6 +538,83 @@ static void test_nothing_is_kept_unasked(void **state) {
     close_rig(&rig);
 }
 
+/* The same, but I reads x; W receives none. */
+static int plan_until_input(struct sl_module *module, struct sl_plan *plan) {
+    (void)plan;
+    module->x.lasts = SL_UNTIL_INPUT;
+    module->y.lasts = SL_UNTIL_RETURN;
+    return SL_OK;
+}
+
+static int reading_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                                  const float *dy, float *dx) {
+    assert_non_null(x);
+    return modest_forward(module, context, dy, dx);
+}
+
+static int reading_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
+                                   const float *dy) {
+    (void)module, (void)context, (void)dy;
+    assert_null(x);
+    return SL_OK;
+}
+
+static const struct sl_module_type reading = {.name = "reading",
+                                              .plan = plan_until_input,
+                                              .forward = modest_forward,
+                                              .backward_input = reading_backward_input,
+                                              .backward_weight = reading_backward_weight,
+                                              .bytes = sizeof(struct modest)};
+
+static void test_weights_receive_no_x_that_lasts_until_input(void **state) {
+    (void)state;
+    for (int storage = SL_F32; storage <= SL_BF16; storage++)
+        for (int follow = 0; follow < 2; follow++) {
+            const struct sl_plan like = {.storage = (enum sl_dtype)storage,
+                                         .rows = ROWS,
+                                         .wgrad_group = 1,
+                                         .weights_follow = follow,
+                                         .nobody_waits = follow};
+            struct sl_module *child[3];
+            struct rig rig;
+            for (int i = 0; i < 3; i++) child[i] = sl_module_new(&reading, "", 6, 6);
+            open_rig_like(&rig, &like, sl_sequential("", 3, child), 1);
+            rig.context.storage = (enum sl_dtype)storage;
+            assert_int_equal(rig.module->x.lasts, SL_UNTIL_INPUT);
+            forward(&rig);
+            backward(&rig);
+            weigh(&rig, false);
+            close_rig(&rig);
+        }
+}
+
+/* An x that only I reads needs no memory until W, also if dx may be written over it. */
+static void test_recomputed_x_lasts_until_input(void **state) {
+    (void)state;
+    const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
+    struct sl_error error = {0};
+    struct sl_parameters parameters;
+    struct sl_stash once = {0}, again = {.once = &once};
+    struct sl_plan plan = {.mesh = &mesh,
+                           .gemm = sl_gemm_find(NULL, NULL),
+                           .rows = ROWS,
+                           .wgrad_group = 2,
+                           .has_dx = true,
+                           .parameters = &parameters,
+                           .stash = &again,
+                           .again = &again,
+                           .error = &error};
+    struct sl_module *module = sl_sequential("", 3, (struct sl_module *[]){sl_gelu(16), sl_gelu(16), sl_gelu(16)});
+    assert_int_equal(sl_parameters_open(&parameters, 1), SL_OK);
+    assert_int_equal(sl_module_plan(module, &plan), SL_OK);
+    assert_int_equal(again.elements, 0);
+    assert_int_equal(once.elements, 2 * ROWS * 16);
+    free(again.tensor);
+    free(once.tensor);
+    sl_parameters_close(&parameters);
+    sl_module_free(module);
+}
+
 /* A child's failure ends the whole call. */
 static void test_status_is_passed_on(void **state) {
     (void)state;
@@ -571,6 +648,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_missing_children),
         cmocka_unit_test(test_nothing_is_kept_unasked),
+        cmocka_unit_test(test_weights_receive_no_x_that_lasts_until_input),
+        cmocka_unit_test(test_recomputed_x_lasts_until_input),
         cmocka_unit_test(test_status_is_passed_on),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
