@@ -69,7 +69,8 @@ static float number(uint16_t bf16) { return ptx_float((uint32_t)bf16 << 16); }
 void ptx_mma(struct ptx_warp *warp, const v_u32 a[4], const v_u32 b[2], v_f32 c[4]) {
     (void)warp;
     tile x[4], y[2];
-    eight z[16], rows[16];
+    _Alignas(v_u32) eight z[16]; /* which registers are written to */
+    eight rows[16];
     memcpy(x, a, sizeof x);
     memcpy(y, b, sizeof y);
     ptx_join_32(&z[0], (v_u32)c[0], (v_u32)c[1]);
