@@ -61,6 +61,148 @@ static void a_pool_gives_its_gradient_to_the_first_largest_point(void **state) {
     sl_module_free(pool);
 }
 
+/* Whole numbers from -4 to 4: sums of them are exact, and some are equal. */
+static float *whole_numbers(struct numbers *numbers, size_t count) {
+    float *x = device_floats(count);
+    for (size_t i = 0; i < count; i++) x[i] = (float)(next_word(numbers) % 9) - 4;
+    return x;
+}
+
+/* A band of the lines of several images. */
+struct band {
+    struct conv conv;
+    int rows;
+    size_t line, image, points; /* floats of a line, and of an image's band; points of all images */
+    float *x, *edges;           /* [rows, lines, width, channels]; [2][rows, width, channels]: above and below */
+    float *patches, *to, *sent;
+};
+
+static struct band make_band(struct numbers *numbers, const int size[4]) {
+    struct band band = {.conv = {.lines = size[1], .width = size[2], .channels_in = size[3]}, .rows = size[0]};
+    band.line = (size_t)(size[2] * size[3]);
+    band.image = (size_t)size[1] * band.line;
+    band.points = conv_points(&band.conv, band.rows);
+    band.x = whole_numbers(numbers, (size_t)size[0] * band.image);
+    band.edges = whole_numbers(numbers, 2 * (size_t)size[0] * band.line);
+    band.patches = whole_numbers(numbers, band.points * TAPS * (size_t)size[3]);
+    band.to = device_floats((size_t)size[0] * band.image);
+    band.sent = device_floats(2 * (size_t)size[0] * band.line);
+    return band;
+}
+
+static void release_band(struct band *band) {
+    float *const arrays[] = {band->x, band->edges, band->patches, band->to, band->sent};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+}
+
+/* The element of image ROW at a line, from -1 for the line above up to the line below, a column and a channel. NULL:
+ * beyond the columns. */
+static float *element_at(const struct band *band, float *x, float *edges, int row, int line, int column, int channel) {
+    const size_t at = (size_t)(column * band->conv.channels_in + channel);
+    if (column < 0 || column >= band->conv.width) return NULL;
+    if (line < 0) return edges + (size_t)row * band->line + at;
+    if (line == band->conv.lines) return edges + (size_t)(band->rows + row) * band->line + at;
+    return x + (size_t)row * band->image + (size_t)line * band->line + at;
+}
+
+/* Each point's neighbourhood, or the sums of all neighbourhoods, from a loop over their elements. */
+static void expect_neighbourhoods(const struct band *band) {
+    const int channels = band->conv.channels_in, lines = band->conv.lines, width = band->conv.width;
+    const size_t all = (size_t)band->rows * band->image, edge = 2 * (size_t)band->rows * band->line;
+    float *sums = floats(all), *edges = floats(edge),
+          *copies = device_copy(band->patches, band->points * TAPS * (size_t)channels * sizeof(float));
+    conv_scatter(&band->conv, band->rows, band->patches, band->to, band->sent);
+    conv_gather(&band->conv, band->rows, band->x, band->edges, copies);
+    assert_int_equal(sl_device.settle(NULL), SL_OK);
+    for (size_t i = 0; i < band->points * TAPS * (size_t)channels; i++) {
+        const int channel = (int)i % channels, tap = (int)i / channels % TAPS, point = (int)i / channels / TAPS;
+        const int row = point / width / lines, line = point / width % lines + tap / SIDE - 1,
+                  column = point % width + tap % SIDE - 1;
+        const float *from = element_at(band, band->x, band->edges, row, line, column, channel);
+        float *to = element_at(band, sums, edges, row, line, column, channel);
+        assert_true(copies[i] == (from ? *from : 0));
+        if (to) *to += band->patches[i];
+    }
+    for (size_t i = 0; i < all; i++) assert_true(band->to[i] == sums[i]);
+    for (size_t i = 0; i < edge; i++) assert_true(band->sent[i] == edges[i]);
+    free(sums);
+    free(edges);
+    release_array(copies);
+}
+
+/* The first and the last line go to the neighbours; what these send is added to both. */
+static void expect_edges(const struct band *band) {
+    const size_t all = (size_t)band->rows * band->image, last = band->image - band->line;
+    memcpy(band->to, band->x, all * sizeof(float));
+    conv_edges(&band->conv, band->rows, band->x, band->sent);
+    conv_add_edges(&band->conv, band->rows, band->edges, band->to);
+    assert_int_equal(sl_device.settle(NULL), SL_OK);
+    for (size_t i = 0; i < all; i++) {
+        const size_t row = i / band->image, at = i % band->image, below = (size_t)band->rows + row;
+        float want = band->x[i];
+        if (at < band->line) {
+            assert_true(band->sent[row * band->line + at] == band->x[i]);
+            want += band->edges[row * band->line + at];
+        }
+        if (at >= last) {
+            assert_true(band->sent[below * band->line + at - last] == band->x[i]);
+            want += band->edges[below * band->line + at - last];
+        }
+        assert_true(band->to[i] == want);
+    }
+}
+
+/* Bands of one line, and columns of one point; more channels than a GPU's team has threads. */
+static void bands_give_their_neighbours_lines_and_gradients(void **state) {
+    static const int sizes[][4] = {{1, 1, 1, 1}, {3, 1, 4, 2}, {2, 3, 1, 3},
+                                   {3, 4, 5, 1}, {2, 2, 3, 5}, {1, 2, 2, 131}};
+    struct numbers numbers = {41};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct band band = make_band(&numbers, sizes[i]);
+        expect_neighbourhoods(&band);
+        expect_edges(&band);
+        release_band(&band);
+    }
+}
+
+/* The pool of ROWS images X, by a loop over all points. */
+static void expect_pool(int rows, int lines, int width, int channels, const float *x, const float *y, const float *dy,
+                        const float *dx) {
+    for (int i = 0; i < rows * lines / 2 * (width / 2) * channels; i++) {
+        const int c = i % channels, w = i / channels % (width / 2), l = i / channels / (width / 2);
+        int best = -1, at[4];
+        for (int k = 0; k < 4; k++) {
+            at[k] = ((2 * l + k / 2) * width + 2 * w + k % 2) * channels + c;
+            if (x[at[k]] > (best < 0 ? 0 : x[at[best]])) best = k;
+        }
+        assert_true(y[i] == (best < 0 ? 0 : x[at[best]]));
+        for (int k = 0; k < 4; k++) assert_true(dx[at[k]] == (k == best ? dy[i] : 0));
+    }
+}
+
+static void pools_of_several_images_and_their_gradients(void **state) {
+    static const int sizes[][4] = {{1, 2, 2, 1}, {3, 2, 4, 3}, {2, 6, 2, 2}, {2, 4, 6, 5}, {1, 2, 4, 131}};
+    struct numbers numbers = {42};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int *size = sizes[i];
+        const size_t count = (size_t)(size[0] * size[1] * size[2] * size[3]);
+        struct sl_module *pool = pool2x2(size[1], size[2], size[3]);
+        struct sl_context context = {.rows = size[0]};
+        float *x = whole_numbers(&numbers, count), *dy = whole_numbers(&numbers, count / 4);
+        float *y = device_floats(count / 4), *dx = device_floats(count);
+        assert_non_null(pool);
+        assert_int_equal(pool->type->forward(pool, &context, x, y), SL_OK);
+        assert_int_equal(pool->type->backward_input(pool, &context, x, dy, dx), SL_OK);
+        assert_int_equal(sl_device.settle(NULL), SL_OK);
+        expect_pool(size[0], size[1], size[2], size[3], x, y, dy, dx);
+        float *const arrays[] = {x, dy, y, dx};
+        for (size_t a = 0; a < 4; a++) release_array(arrays[a]);
+        sl_module_free(pool);
+    }
+}
+
 /* ---- the network ---- */
 
 static struct images images;
@@ -224,6 +366,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_gradients_of_a_convolution_are_those_of_differences),
         cmocka_unit_test(the_gradients_of_skips_are_those_of_differences),
         cmocka_unit_test(a_pool_gives_its_gradient_to_the_first_largest_point),
+        cmocka_unit_test(bands_give_their_neighbours_lines_and_gradients),
+        cmocka_unit_test(pools_of_several_images_and_their_gradients),
         cmocka_unit_test(what_skips_blocks_passes_by_them),
         cmocka_unit_test(stages_of_different_widths_give_the_same_bits),
         cmocka_unit_test(bands_channels_and_replicas_change_only_rounding),

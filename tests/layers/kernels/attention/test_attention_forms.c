@@ -1,6 +1,7 @@
-/* test_attention_forms.c - attention's results have the same bits from operands of each type at each address, and in
- * each form, as far as kernels have these: in heads of each size with kernels for GPUs. test_attention_kernels.c
- * compares the values with an oracle. */
+/* test_attention_forms.c - attention's results have the same bits from operands of each type at each address, in each
+ * form, as far as kernels have these, and beside other heads and sequences that are NaN: in heads of each size with
+ * kernels for GPUs; and what two parts of the keys give together. test_attention_kernels.c compares the values with an
+ * oracle. */
 #include "tests/layers/kernels/attention/attention_cases.h"
 
 /* Elements of an array from element BY on: operands and results need not lie at the beginning of an array. */
@@ -83,28 +84,50 @@ static void expect_result(struct result *result, const float *want, size_t count
     if (result->room) release_array(result->room);
 }
 
+struct results {
+    struct result o, dq, dkv;
+    float *logsum, *dq_rope, *drope;
+};
+
+/* Forward, and if it TRAINS backward, of E from FROM, with results in FORM. */
+static struct results run_form(const struct sl_kernels *kernels, const struct example *e, const struct operands *from,
+                               struct form form, bool trains) {
+    struct sl_attention s = e->shape;
+    const size_t wide = e->rows * s.heads * s.width, keys = e->key_rows * s.key_stride, half = half_of(&s);
+    const char *k = from->kv.at, *v = k + half * sl_dtype_size(from->type);
+    struct results to = {.o = result_of(form, wide),
+                         .dq = result_of(form, wide),
+                         .dkv = result_of(form, keys),
+                         .logsum = device_floats(e->rows * s.heads),
+                         .dq_rope = device_floats(e->rows * s.heads * s.rope),
+                         .drope = device_floats(e->key_rows * s.rope)};
+    s.stored_q = s.keys = s.stored = s.stored_o = s.stored_d_o = from->type;
+    kernels->attention->forward(&s, from->q.at, from->q_rope.at, k, v, from->rope.at, out_of(&to.o), to.logsum);
+    if (trains)
+        kernels->attention->backward(&s, from->q.at, from->q_rope.at, k, v, from->rope.at, from->o.at, e->logsum,
+                                     from->d_o.at, out_of(&to.dq), to.dq_rope, out_of(&to.dkv),
+                                     sl_out_from(out_of(&to.dkv), half), to.drope, e->scratch);
+    return to;
+}
+
+static void release_sums(struct results *results) {
+    float *const arrays[] = {results->logsum, results->dq_rope, results->drope};
+    for (size_t i = 0; i < 3; i++) release_array(arrays[i]);
+}
+
 /* Forward and backward from FROM, with results in FORM, give E's bits. */
 static void check_form(const struct sl_kernels *kernels, const struct example *e, const struct operands *from,
                        struct form form) {
-    struct sl_attention s = e->shape;
-    const size_t wide = e->rows * s.heads * s.width, keys = e->key_rows * s.key_stride, half = half_of(&s);
-    const size_t sums = e->rows * s.heads, roped = e->rows * s.heads * s.rope, shared = e->key_rows * s.rope;
-    const char *k = from->kv.at, *v = k + half * sl_dtype_size(from->type);
-    struct result o = result_of(form, wide), dq = result_of(form, wide), dkv = result_of(form, keys);
-    float *logsum = device_floats(sums), *dq_rope = device_floats(roped), *drope = device_floats(shared);
-    s.stored_q = s.keys = s.stored = s.stored_o = s.stored_d_o = from->type;
-    kernels->attention->forward(&s, from->q.at, from->q_rope.at, k, v, from->rope.at, out_of(&o), logsum);
-    kernels->attention->backward(&s, from->q.at, from->q_rope.at, k, v, from->rope.at, from->o.at, e->logsum,
-                                 from->d_o.at, out_of(&dq), dq_rope, out_of(&dkv), sl_out_from(out_of(&dkv), half),
-                                 drope, e->scratch);
-    assert_memory_equal(logsum, e->logsum, sums * sizeof *logsum);
-    assert_memory_equal(dq_rope, e->dq_rope, roped * sizeof *dq_rope);
-    assert_memory_equal(drope, e->drope, shared * sizeof *drope);
-    expect_result(&dq, e->dq, wide);
-    expect_result(&dkv, e->dkv, keys);
-    expect_result(&o, e->o, wide);
-    float *const arrays[] = {logsum, dq_rope, drope};
-    for (size_t i = 0; i < 3; i++) release_array(arrays[i]);
+    const struct sl_attention *s = &e->shape;
+    const size_t wide = e->rows * s->heads * s->width;
+    struct results got = run_form(kernels, e, from, form, true);
+    assert_memory_equal(got.logsum, e->logsum, e->rows * s->heads * sizeof(float));
+    assert_memory_equal(got.dq_rope, e->dq_rope, e->rows * s->heads * s->rope * sizeof(float));
+    assert_memory_equal(got.drope, e->drope, e->key_rows * s->rope * sizeof(float));
+    expect_result(&got.dq, e->dq, wide);
+    expect_result(&got.dkv, e->dkv, e->key_rows * s->key_stride);
+    expect_result(&got.o, e->o, wide);
+    release_sums(&got);
 }
 
 static const struct form plain = {.floats = true};
@@ -244,13 +267,189 @@ static void few_queries_see_the_same(void **state) {
     }
 }
 
+/* ---- others that are NaN ---- */
+
+/* A sequence, and one of its heads, or all of them. */
+struct kept {
+    size_t sequence, first, end;
+};
+
+static bool keeps(const struct kept *kept, size_t sequence, size_t head) {
+    return sequence == kept->sequence && head >= kept->first && head < kept->end;
+}
+
+static void spoil(float *x, size_t count) {
+    for (size_t i = 0; i < count; i++) x[i] = NAN;
+}
+
+/* E with copies of all that attention reads, where all that is not KEPT is NaN. */
+static struct example spoiled(const struct example *e, const struct kept *kept) {
+    const struct sl_attention *s = &e->shape;
+    const size_t wide = s->heads * s->width, roped = s->heads * s->rope, size = sizeof(float);
+    struct example x = *e;
+    x.q = device_copy(e->q, e->rows * wide * size), x.o = device_copy(e->o, e->rows * wide * size);
+    x.d_o = device_copy(e->d_o, e->rows * wide * size), x.q_rope = device_copy(e->q_rope, e->rows * roped * size);
+    x.kv = device_copy(e->kv, e->key_rows * s->key_stride * size);
+    x.rope = device_copy(e->rope, e->key_rows * s->rope * size);
+    x.logsum = device_copy(e->logsum, e->rows * s->heads * size);
+    for (size_t row = 0; row < e->rows; row++) {
+        for (size_t head = 0; head < s->heads; head++) {
+            if (keeps(kept, row / s->queries, head)) continue;
+            const size_t at = row * s->heads + head;
+            spoil(x.q + at * s->width, s->width);
+            spoil(x.o + at * s->width, s->width);
+            spoil(x.d_o + at * s->width, s->width);
+            spoil(x.q_rope + at * s->rope, s->rope);
+            spoil(x.logsum + head * e->rows + row, 1);
+        }
+    }
+    for (size_t key = 0; key < e->key_rows; key++) {
+        float *row = x.kv + key * s->key_stride;
+        for (size_t head = 0; head < sl_attention_key_heads(s); head++) {
+            if (keeps(kept, key / s->key_rows, s->group > 1 ? 0 : head)) continue;
+            spoil(row + head * s->width, s->width);
+            spoil(row + half_of(s) + head * s->width, s->width);
+        }
+        spoil(row + 2 * half_of(s), s->key_stride - 2 * half_of(s));
+        if (key / s->key_rows != kept->sequence) spoil(x.rope + key * s->rope, s->rope);
+    }
+    return x;
+}
+
+static void release_spoiled(struct example *e) {
+    float *const arrays[] = {e->q, e->o, e->d_o, e->q_rope, e->kv, e->rope, e->logsum};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
+}
+
+/* The results of what is KEPT have the same bits. */
+static void expect_kept(const struct example *e, const struct kept *kept, const struct results *want,
+                        const struct results *got) {
+    const struct sl_attention *s = &e->shape;
+    const size_t size = sizeof(float), all = s->key_rows, half = half_of(s);
+    for (size_t head = kept->first; head < kept->end; head++) {
+        for (size_t row = kept->sequence * s->queries; row < (kept->sequence + 1) * s->queries; row++) {
+            const size_t at = (row * s->heads + head) * s->width, turned = (row * s->heads + head) * s->rope;
+            assert_memory_equal(got->o.floats + at, want->o.floats + at, s->width * size);
+            assert_memory_equal(got->dq.floats + at, want->dq.floats + at, s->width * size);
+            assert_memory_equal(got->dq_rope + turned, want->dq_rope + turned, s->rope * size);
+            assert_memory_equal(got->logsum + head * e->rows + row, want->logsum + head * e->rows + row, size);
+        }
+        for (size_t key = kept->sequence * all; key < (kept->sequence + 1) * all; key++) {
+            const size_t at = key * s->key_stride + sl_attention_key_head(s, head) * s->width;
+            assert_memory_equal(got->dkv.floats + at, want->dkv.floats + at, s->width * size);
+            assert_memory_equal(got->dkv.floats + at + half, want->dkv.floats + at + half, s->width * size);
+        }
+    }
+    if (kept->end - kept->first == s->heads)
+        assert_memory_equal(got->drope + kept->sequence * all * s->rope, want->drope + kept->sequence * all * s->rope,
+                            all * s->rope * size);
+}
+
+static void release_results(struct results *results) {
+    float *const arrays[] = {results->o.floats, results->dq.floats, results->dkv.floats};
+    for (size_t i = 0; i < 3; i++) release_array(arrays[i]);
+    release_sums(results);
+}
+
+/* Three sequences: the last two of them, and one head of each, beside others that are NaN. Odd numbers of sequences
+ * have whole rows of keys (attention_cases.h). LONGEST: of documents, or 0. */
+static void check_beside_others(struct numbers *numbers, struct sl_attention shape, size_t longest) {
+    shape.sequences = 3;
+    FOR_EACH_LEVEL(kernels) {
+        struct example e = make(numbers, shape, 1.0f);
+        const bool trains = shape.position == 0 && shape.key_rows == shape.queries;
+        if (longest) e.shape.places = e.places = make_places(numbers, &e.shape, longest);
+        run_forward(kernels, &e);
+        for (int type = 0; type < (kernels->attention->stores_alone(&shape) ? 2 : 1); type++) {
+            struct operands clean = operands_of(&e, type ? SL_BF16 : SL_F32, 0);
+            struct results want = run_form(kernels, &e, &clean, plain, trains);
+            for (size_t i = 0; i < 4; i++) {
+                const size_t head = i % 2 ? shape.heads - 1 : 0;
+                const bool one = i / 2 && shape.group < 2;
+                const struct kept kept = {1 + i % 2, one ? head : 0, one ? head + 1 : shape.heads};
+                struct example x = spoiled(&e, &kept);
+                struct operands from = operands_of(&x, clean.type, 0);
+                struct results got = run_form(kernels, &x, &from, plain, trains);
+                expect_kept(&e, &kept, &want, &got);
+                release_results(&got);
+                release_operands(&from);
+                release_spoiled(&x);
+            }
+            release_results(&want);
+            release_operands(&clean);
+        }
+        release(&e);
+    }
+}
+
+/* Whole rows of both sizes, others, and kernels for many blocks; the last block is not whole. */
+static void others_may_be_nan(void **state) {
+    (void)state;
+    struct numbers numbers = {36};
+    const size_t shapes[][4] = {{70, 2, 64, 0}, {37, 2, 128, 0}, {70, 2, 32, 16}, {21, 3, 64, 16},
+                                {37, 2, 48, 0}, {40, 88, 64, 0}, {70, 2, 20, 6},  {3, 2, 20, 6}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct sl_attention shape = {.queries = shapes[i][0],
+                                     .key_rows = shapes[i][0],
+                                     .heads = shapes[i][1],
+                                     .width = shapes[i][2],
+                                     .rope = shapes[i][3],
+                                     .products = i < 6 ? SL_BF16 : SL_F32};
+        if (i == 5 && emulated) shape.heads = 2;
+        check_beside_others(&numbers, shape, 0);
+        if (shape.heads > 3) continue;
+        shape.window = 25;
+        check_beside_others(&numbers, shape, i % 2 ? 30 : 0);
+        shape.position = 20, shape.key_rows = shape.queries + 23;
+        check_beside_others(&numbers, shape, 0);
+    }
+}
+
+/* ---- two parts of the keys ---- */
+
+/* Results of two parts in proportion to the exponentials of their logsums, some of which overflow. */
+static void parts_are_merged(void **state) {
+    (void)state;
+    struct numbers numbers = {37};
+    const size_t shapes[][3] = {{1, 1, 1}, {3, 2, 20}, {7, 5, 131}}, sequences = 2;
+    for (size_t i = 0; i < 3; i++) {
+        const struct sl_attention s = {
+            .sequences = sequences, .queries = shapes[i][0], .heads = shapes[i][1], .width = shapes[i][2]};
+        const size_t rows = sequences * s.queries, sums = rows * s.heads, wide = sums * s.width;
+        FOR_EACH_LEVEL(kernels) {
+            float *first = random_device_floats(&numbers, wide, -1.0f, 1.0f);
+            float *rest = random_device_floats(&numbers, wide, -1.0f, 1.0f), *o = device_copy(rest, wide * sizeof *o);
+            float *logsum = random_device_floats(&numbers, sums, -100.0f, 100.0f), *merged = device_floats(sums);
+            float *other = random_device_floats(&numbers, sums, -1.0f, 1.0f);
+            for (size_t n = 0; n < sums; n++) other[n] = n % 3 ? logsum[n] + other[n] : 200.0f * other[n];
+            memcpy(merged, logsum, sums * sizeof *merged);
+            kernels->attention->merge(&s, first, other, o, merged);
+            for (size_t n = 0; n < sums; n++) {
+                const double high = fmax(logsum[n], other[n]), row = exp(logsum[n] - high);
+                expect_close("logsum", n, merged[n], high + log(row + exp(other[n] - high)), 1e-6, 1e-6);
+            }
+            for (size_t c = 0; c < wide; c++) {
+                const size_t at = c / s.width % s.heads * rows + c / s.width / s.heads;
+                const double share = 1.0 / (1.0 + exp((double)other[at] - logsum[at]));
+                expect_close("o", c, o[c], share * rest[c] + (1.0 - share) * first[c], 2e-6, 2e-6);
+            }
+            float *const arrays[] = {first, rest, o, logsum, merged, other};
+            for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) release_array(arrays[a]);
+        }
+    }
+}
+
 int main(int argc, char **argv) {
     emulated = !strcmp(argv[argc - 1], "emulated");
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rotary_heads_have_the_same_bits), cmocka_unit_test(shared_heads_have_the_same_bits),
-        cmocka_unit_test(whole_rows_have_the_same_bits),   cmocka_unit_test(many_blocks_have_the_same_bits),
+        cmocka_unit_test(rotary_heads_have_the_same_bits),
+        cmocka_unit_test(shared_heads_have_the_same_bits),
+        cmocka_unit_test(whole_rows_have_the_same_bits),
+        cmocka_unit_test(many_blocks_have_the_same_bits),
         cmocka_unit_test(few_queries_see_the_same),
+        cmocka_unit_test(others_may_be_nan),
+        cmocka_unit_test(parts_are_merged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

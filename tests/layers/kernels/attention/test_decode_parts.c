@@ -46,20 +46,26 @@ static void release(const struct arrays *a) {
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) release_array(taken[i]);
 }
 
+/* FEW, of SHAPE, against the first of MANY's sequences. */
+static void expect_same(const struct sl_kernels *kernels, const struct sl_attention *shape,
+                        const struct sl_attention *many, const struct arrays *few, const struct arrays *all) {
+    const size_t rows = shape->queries, n = rows * shape->heads * shape->width;
+    attend(kernels, shape, few, few->o);
+    attend(kernels, shape, few, few->again);
+    assert_memory_equal(few->o, few->again, n * sizeof *few->o);
+    attend(kernels, many, all, all->o);
+    for (size_t i = 0; i < n; i++) expect_close(kernels->name, i, few->o[i], all->o[i], 1e-5, 1e-6);
+    for (size_t i = 0; i < rows * shape->heads; i++) {
+        const size_t head = i / rows, row = i % rows;
+        expect_close(kernels->name, i, few->logsum[i], all->logsum[head * rows * many->sequences + row], 1e-6, 1e-6);
+    }
+}
+
 static void expect_parts(const struct sl_kernels *kernels, struct sl_attention shape) {
     struct sl_attention many = shape;
     many.sequences = TEAMS / (shape.queries * shape.heads) + 1;
     const struct arrays few = arrays_of(&shape), all = arrays_of(&many);
-    const size_t rows = shape.queries, n = rows * shape.heads * shape.width;
-    attend(kernels, &shape, &few, few.o);
-    attend(kernels, &shape, &few, few.again);
-    assert_memory_equal(few.o, few.again, n * sizeof *few.o);
-    attend(kernels, &many, &all, all.o);
-    for (size_t i = 0; i < n; i++) expect_close(kernels->name, i, few.o[i], all.o[i], 1e-5, 1e-6);
-    for (size_t i = 0; i < rows * shape.heads; i++) {
-        const size_t head = i / rows, row = i % rows;
-        expect_close(kernels->name, i, few.logsum[i], all.logsum[head * rows * many.sequences + row], 1e-6, 1e-6);
-    }
+    expect_same(kernels, &shape, &many, &few, &all);
     release(&few);
     release(&all);
 }
@@ -90,6 +96,37 @@ static void teams_share_keys(void **state) {
     }
 }
 
+/* Rounds to whole numbers, so that products of LARGE queries with keys are exact, whatever the order of sums. */
+static void make_whole(float *x, size_t count, float size) {
+    for (size_t i = 0; i < count; i++) x[i] = size * roundf(4.0f * x[i]);
+}
+
+/* Parts whose largest scores are some hundreds apart, in any order: their weights overflow unless the largest of all is
+ * subtracted. */
+static void parts_of_large_scores_do_not_overflow(void **state) {
+    (void)state;
+    FOR_EACH_LEVEL(kernels) {
+        for (size_t queries = 1; queries <= SL_ATTENTION_FEW; queries++) {
+            const struct sl_attention shape = {.sequences = 1,
+                                               .queries = queries,
+                                               .position = 700,
+                                               .key_rows = 700 + queries,
+                                               .heads = 4,
+                                               .width = 16,
+                                               .key_stride = 64};
+            struct sl_attention many = shape;
+            many.sequences = TEAMS / (queries * shape.heads) + 1;
+            const struct arrays few = arrays_of(&shape), all = arrays_of(&many);
+            const size_t n = queries * 64, keys = shape.key_rows * 64;
+            make_whole(few.q, n, 16.0f), make_whole(all.q, many.sequences * n, 16.0f);
+            make_whole(few.k, keys, 1.0f), make_whole(all.k, many.sequences * keys, 1.0f);
+            expect_same(kernels, &shape, &many, &few, &all);
+            release(&few);
+            release(&all);
+        }
+    }
+}
+
 static void a_nan_surfaces(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
@@ -108,6 +145,7 @@ int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(teams_share_keys),
+        cmocka_unit_test(parts_of_large_scores_do_not_overflow),
         cmocka_unit_test(a_nan_surfaces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
