@@ -7,10 +7,6 @@
 #include "layers/kernels/gemm/sanitizers_internal.h"
 #include "spmd/device/device.h"
 
-#ifndef SL_GEMM_DEFAULT /* the build's choice */
-#define SL_GEMM_DEFAULT "cpu"
-#endif
-
 static const struct sl_gemm_backend *const backends[] = {&sl_gemm_cpu,       &sl_gemm_onednn, &sl_gemm_blocked,
                                                          &sl_gemm_reference, &sl_gemm_cublas, &sl_gemm_cublas_tf32};
 enum { BACKENDS = sizeof backends / sizeof *backends };

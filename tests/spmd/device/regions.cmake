@@ -19,7 +19,7 @@ endforeach()
 add_library(regions_image MODULE spmd/device/regions_image.c)
 target_include_directories(regions_image PRIVATE ${CMAKE_SOURCE_DIR})
 add_executable(test_regions spmd/device/test_regions.c)
-target_link_libraries(test_regions PRIVATE shardloop ${SL_CMOCKA} ${CMAKE_DL_LIBS})
+target_link_libraries(test_regions PRIVATE shardloop ${SL_DEVICE_LIBRARIES} ${SL_CMOCKA} ${CMAKE_DL_LIBS})
 set_target_properties(test_regions PROPERTIES ENABLE_EXPORTS ON)
 add_dependencies(test_regions regions_library_2 regions_library_3 regions_image)
 sl_add_test(test_regions $<TARGET_FILE:test_regions> $<TARGET_FILE:regions_library_2> $<TARGET_FILE:regions_library_3> $<TARGET_FILE:regions_image>)
@@ -28,7 +28,7 @@ set_property(TEST test_regions APPEND PROPERTY ENVIRONMENT OMP_NUM_THREADS=1 OMP
 
 # Steps as graphs of such regions.
 add_executable(test_tape spmd/device/test_tape.c)
-target_link_libraries(test_tape PRIVATE shardloop ${SL_CMOCKA} ${CMAKE_DL_LIBS})
+target_link_libraries(test_tape PRIVATE shardloop ${SL_DEVICE_LIBRARIES} ${SL_CMOCKA} ${CMAKE_DL_LIBS})
 set_target_properties(test_tape PROPERTIES ENABLE_EXPORTS ON)
 add_dependencies(test_tape regions_library_2)
 sl_add_test(test_tape $<TARGET_FILE:test_tape> $<TARGET_FILE:regions_library_2>)

@@ -437,9 +437,6 @@ static void finds_backends_by_name(void **state) {
 
 static void has_a_default(void **state) {
     (void)state;
-#ifndef SL_GEMM_DEFAULT
-#define SL_GEMM_DEFAULT "cpu"
-#endif
     assert_string_equal(sl_gemm_find(NULL, NULL)->name, SL_GEMM_DEFAULT);
 }
 
