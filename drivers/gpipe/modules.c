@@ -5,14 +5,10 @@
 #include "spmd/device/device.h"
 #include "spmd/device/offload.h"
 
-static size_t elements(const struct sl_module *module, const struct sl_context *context) {
-    return (size_t)context->rows * (size_t)module->in;
-}
-
 /* ---- relu: dx needs the sign of x ---- */
 
 static int relu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const size_t n = elements(module, context);
+    const size_t n = sl_module_elements(module, context);
     SL_ELEMENTWISE(is_device_ptr(x, y))
     for (size_t i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0;
     return SL_OK;
@@ -20,7 +16,7 @@ static int relu_forward(const struct sl_module *module, struct sl_context *conte
 
 static int relu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy, float *dx) {
-    const size_t n = dx ? elements(module, context) : 0;
+    const size_t n = dx ? sl_module_elements(module, context) : 0;
     SL_ELEMENTWISE(is_device_ptr(x, dy, dx))
     for (size_t i = 0; i < n; i++) dx[i] = x[i] > 0 ? dy[i] : 0;
     return SL_OK;
@@ -39,7 +35,7 @@ struct sum {
 };
 
 static int sum_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const size_t n = elements(module, context);
+    const size_t n = sl_module_elements(module, context);
     float *outputs = ((const struct sum *)module)->outputs;
     const float weight = context->weight;
     const double rows = context->rows;

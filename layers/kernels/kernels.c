@@ -9,6 +9,7 @@
 #include "layers/kernels/loops/fetch_internal.h"
 #include "layers/kernels/loops/settle_internal.h"
 #include "layers/kernels/loops/slices_internal.h"
+#include "layers/kernels/loops/smaller_internal.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/numbers/bf16.h"
 #include "spmd/base/numbers/vector_math.h"
@@ -16,8 +17,6 @@
 #include <string.h>
 
 /* A region's launch carries scalars, but a struct needs a copy of its own: so kernels unpack structs first. */
-
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* ---- sums and products ---- */
 

@@ -6,12 +6,11 @@
 #include "layers/kernels/loops/fetch_internal.h"
 #include "layers/kernels/loops/settle_internal.h"
 #include "layers/kernels/loops/slices_internal.h"
+#include "layers/kernels/loops/smaller_internal.h"
 #include "spmd/base/numbers/as_left_internal.h"
 #include "spmd/base/numbers/bf16.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/numbers/vector_math.h"
-
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 SL_INLINE void round_few(const size_t count, size_t i, const float *x, uint16_t *y) {
     store_halves(count, round_floats(count, load_floats(count, x + i)), y + i);

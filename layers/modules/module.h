@@ -431,6 +431,11 @@ static inline size_t sl_call_microbatches(const struct sl_context *context) {
     return context->microbatches > 1 ? (size_t)context->microbatches : 1;
 }
 
+/* Elements of MODULE's input in the call. */
+static inline size_t sl_module_elements(const struct sl_module *module, const struct sl_context *context) {
+    return (size_t)context->rows * (size_t)module->in;
+}
+
 /* The group numbered by sl_plan_group; NULL if the coordinate is alone. */
 static inline const struct sl_group *sl_group_of(const struct sl_context *context, int group) {
     return group < 0 ? NULL : &context->groups->group[group];

@@ -403,15 +403,11 @@ static void hand_over(const struct sl_module *module, struct sl_context *context
     context->summand = ((const struct residual *)module)->hands ? summand : NULL;
 }
 
-static size_t elements(const struct sl_module *module, const struct sl_context *context) {
-    return (size_t)context->rows * (size_t)module->in;
-}
-
 /* The summand X, with its bf16 copy if the parent has stored one that is not an operand. UNREAD: only the copy
  * exists. */
 static struct sl_summand summand_of(const struct sl_module *module, const struct sl_context *context, const float *x,
                                     bool unread) {
-    const size_t n = elements(module, context);
+    const size_t n = sl_module_elements(module, context);
     const uint16_t *stored = context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
     return (struct sl_summand){.x = stored && unread ? NULL : x, .stored = stored, .result = context->result};
 }
@@ -421,7 +417,7 @@ static int residual_forward(const struct sl_module *module, struct sl_context *c
     struct sl_summand summand = summand_of(module, context, x, sl_reads_copy(&module->x));
     hand_over(module, context, &summand);
     SL_TRY(sl_module_forward_last(module->child[0], context, x, y));
-    if (!context->unread && !summand.done) sl_add_result(context, result, elements(module, context), x, y);
+    if (!context->unread && !summand.done) sl_add_result(context, result, sl_module_elements(module, context), x, y);
     return SL_OK;
 }
 
@@ -431,7 +427,7 @@ static int residual_backward_input(const struct sl_module *module, struct sl_con
     struct sl_summand summand = summand_of(module, context, dy, sl_reads_copy(&module->y));
     hand_over(module, context, dx ? &summand : NULL);
     SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, dx));
-    if (dx && !summand.done) sl_add_result(context, result, elements(module, context), dy, dx);
+    if (dx && !summand.done) sl_add_result(context, result, sl_module_elements(module, context), dy, dx);
     return SL_OK;
 }
 

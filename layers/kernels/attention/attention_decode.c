@@ -9,6 +9,7 @@
  * heads, and many keys, teams share the keys of each head (attention_parts_internal.h). */
 #include "layers/kernels/attention/attention.h"
 #include "layers/kernels/attention/attention_parts_internal.h"
+#include "layers/kernels/loops/smaller_internal.h"
 #include "layers/kernels/loops/vectors_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/base/numbers/vector_math.h"
@@ -25,8 +26,6 @@ static inline vector sum_lanes(const vector x[LANES]) { return x[0]; }
 #define EACH_PAIR()
 enum { HEADS = 16, KEYS = 128, STEP = 8 };
 #endif
-
-SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Returns keys or values from element I on. Functions below are compiled for each type: callers pass a constant DTYPE.
  */

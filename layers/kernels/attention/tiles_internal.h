@@ -39,6 +39,7 @@ SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
 }
 #else
 #include "layers/kernels/loops/lanes_internal.h"
+#include "layers/kernels/loops/smaller_internal.h"
 #define EACH_TILE(...)
 #define TILES static __attribute__((noinline, unused))
 #define SETTLE(pointer) __asm__("" : "+r"(pointer))
@@ -72,7 +73,6 @@ SL_INLINE vector rounded(vector x) {
 }
 #endif
 
-SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 SL_INLINE size_t clamp(int64_t x, size_t most) { return x < 0 ? 0 : smaller((size_t)x, most); }
 
 struct rows { /* of a matrix, from some row on */

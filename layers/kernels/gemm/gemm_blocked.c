@@ -3,6 +3,7 @@
  * products. */
 #include "layers/kernels/gemm/rows/few_rows.h"
 #include "layers/kernels/gemm/gemm.h"
+#include "layers/kernels/loops/smaller_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/base/numbers/bf16.h"
 
@@ -25,8 +26,6 @@ struct matrix {
 struct part {
     size_t i, j, rows, cols, width;
 };
-
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 static int plan(struct sl_gemm *gemm, struct sl_error *error) {
     (void)gemm, (void)error; /* nothing to prepare */

@@ -12,6 +12,7 @@
 #include "layers/kernels/norms/rms_norm_internal.h"
 #include "layers/kernels/loops/settle_internal.h"
 #include "layers/kernels/loops/slices_internal.h"
+#include "layers/kernels/loops/smaller_internal.h"
 #include "spmd/base/numbers/vector_math.h"
 #include "spmd/device/offload.h"
 
@@ -20,7 +21,6 @@ enum {
     ALONG = 16,   /* threads of a row: with TOGETHER rows the 128 threads of a team */
 };
 
-SL_INLINE size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 static size_t blocks_of(size_t rows) { return (rows + TOGETHER - 1) / TOGETHER; }
 
 /* ---- forward of RMS norms ---- */

@@ -20,10 +20,6 @@ struct dropout {
     int whole;             /* columns of a whole row; 0: not sharded */
 };
 
-static size_t elements(const struct sl_module *module, const struct sl_context *context) {
-    return (size_t)context->rows * (size_t)module->in;
-}
-
 static const struct sl_kept *slope_of(const struct sl_module *module) {
     return &((const struct activation *)module)->slope;
 }
@@ -31,7 +27,8 @@ static const struct sl_kept *slope_of(const struct sl_module *module) {
 /* X, or DY, for the modules that save slopes. */
 static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context,
                               const struct sl_use *use, const float *x) {
-    return slope_of(module)->rounds ? sl_given_rows(context, use, elements(module, context), x) : sl_rows_f32(x);
+    return slope_of(module)->rounds ? sl_given_rows(context, use, sl_module_elements(module, context), x)
+                                    : sl_rows_f32(x);
 }
 
 static struct sl_out out_of(const struct sl_module *module, struct sl_context *context, float *y) {
@@ -64,7 +61,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     (void)x;
     if (dx)
-        context->kernels->operands->multiply(elements(module, context), rows_of(module, context, &module->y, dy),
+        context->kernels->operands->multiply(sl_module_elements(module, context),
+                                             rows_of(module, context, &module->y, dy),
                                              sl_kept_rows(context, slope_of(module)), out_of(module, context, dx));
     return SL_OK;
 }
@@ -150,7 +148,7 @@ static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) 
 
 static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct sl_rows in = rows_of(module, context, &module->x, x);
-    context->kernels->operands->silu(elements(module, context), in, out_of(module, context, y),
+    context->kernels->operands->silu(sl_module_elements(module, context), in, out_of(module, context, y),
                                      sl_kept_rows(context, slope_of(module)));
     return SL_OK;
 }
@@ -174,8 +172,8 @@ static int drop_by_words(const struct sl_module *module, struct sl_context *cont
                          const float *x, float *y) {
     const float kept = keep((const struct dropout *)module, context);
     const struct sl_out out = slope_of(module)->rounds ? out_of(module, context, y) : sl_out_f32(y);
-    context->kernels->operands->dropout(elements(module, context), silu, sl_rows_f32(x), words, threshold(kept), kept,
-                                        out, sl_kept_rows(context, slope_of(module)));
+    context->kernels->operands->dropout(sl_module_elements(module, context), silu, sl_rows_f32(x), words,
+                                        threshold(kept), kept, out, sl_kept_rows(context, slope_of(module)));
     return SL_OK;
 }
 
@@ -206,7 +204,7 @@ static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
 }
 
 static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    context->kernels->sequence->gelu_forward(elements(module, context), sl_rows_f32(x), NULL,
+    context->kernels->sequence->gelu_forward(sl_module_elements(module, context), sl_rows_f32(x), NULL,
                                              sl_left_out(context, false, y));
     return SL_OK;
 }
@@ -214,31 +212,31 @@ static int gelu_forward(const struct sl_module *module, struct sl_context *conte
 static int gelu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy, float *dx) {
     if (dx)
-        context->kernels->sequence->gelu_backward(elements(module, context), sl_rows_f32(x), sl_rows_f32(dy),
+        context->kernels->sequence->gelu_backward(sl_module_elements(module, context), sl_rows_f32(x), sl_rows_f32(dy),
                                                   sl_left_out(context, false, dx));
     return SL_OK;
 }
 
 static void gelu_forward_stored(const struct sl_module *module, struct sl_context *context, const float *x,
                                 uint16_t *x_stored, float *y, uint16_t *y_stored) {
-    context->kernels->sequence->gelu_forward(elements(module, context), sl_rows_f32(x), x_stored,
+    context->kernels->sequence->gelu_forward(sl_module_elements(module, context), sl_rows_f32(x), x_stored,
                                              sl_out_of(y, true, y_stored));
 }
 
 static void gelu_backward_stored(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
                                  const float *dy, float *dx, uint16_t *dx_stored) {
-    context->kernels->sequence->gelu_backward(elements(module, context), sl_rows_bf16(x), sl_rows_f32(dy),
+    context->kernels->sequence->gelu_backward(sl_module_elements(module, context), sl_rows_bf16(x), sl_rows_f32(dy),
                                               sl_out_of(dx, true, dx_stored));
 }
 
 static int erf_gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    context->kernels->published->erf_gelu_forward(elements(module, context), x, y);
+    context->kernels->published->erf_gelu_forward(sl_module_elements(module, context), x, y);
     return SL_OK;
 }
 
 static int erf_gelu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy, float *dx) {
-    if (dx) context->kernels->published->erf_gelu_backward(elements(module, context), x, dy, dx);
+    if (dx) context->kernels->published->erf_gelu_backward(sl_module_elements(module, context), x, dy, dx);
     return SL_OK;
 }
 

@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include "layers/kernels/loops/smaller_internal.h"
+
 enum {
     LANES = 16,
     PAIR = 2,             /* vectors of columns per load of A */
@@ -18,8 +20,6 @@ struct product {
     bool accumulate;
     float *c;
 };
-
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Returns the mask of the lanes of vector V, of a panel at COLUMN, that are inside N columns. */
 static inline __mmask16 inside(size_t n, size_t column, size_t v) {

@@ -6,6 +6,7 @@
 #define SL_LAYERS_KERNELS_GEMM_ROWS_PRODUCT_INTERNAL_H
 
 #include "layers/kernels/loops/lanes_internal.h"
+#include "layers/kernels/loops/smaller_internal.h"
 #include "spmd/base/numbers/bf16.h"
 
 /* Type of B, and of A in a weight's gradient. Sources that are built with SL_BF16_WEIGHTS widen it while they read it.
@@ -34,7 +35,5 @@ struct product {
     bool accumulate;
     float *c;
 };
-
-static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 #endif
