@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """summary.py [--absent PRESET]... FILE... - results of ctest for presets (build/PRESET.xml): tests that failed, tests that skipped
-something and why, presets that could not be built, which count as one skipped test, and, in the last line, their
-numbers. Exit status: 1 when a test failed, or none ran."""
+something and why, presets that could not be built, which count as one skipped test; how long each preset was compiled and
+tested (build/PRESET.compiled and .tested, if tests/run has left them); and, in the last line, the numbers of tests. Exit status: 1 when a test failed, or none ran."""
 
 import os
 import re
@@ -25,14 +25,27 @@ def reasons(case):
     return "; ".join(dict.fromkeys(found))
 
 
+def seconds(path):
+    """Of what tests/run has timed: in all, and of the CPU."""
+    try:
+        with open(path) as file:
+            elapsed, _, children = file.read().splitlines()
+    except FileNotFoundError:
+        return "-", "-"
+    return elapsed, round(sum(60 * int(m) + float(s) for m, s in re.findall(r"(\d+)m([\d.]+)s", children)))
+
+
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 arguments = sys.argv[1:]
 while arguments and arguments[0] == "--absent":
     print(f"skipped: preset {arguments[1]}: what it is built with is not here")
     counts["skipped"] += 1
     arguments = arguments[2:]
+rows = []
 for path in arguments:
-    preset = os.path.splitext(os.path.basename(path))[0]
+    build = os.path.splitext(path)[0]
+    preset = os.path.basename(build)
+    rows.append((preset, *seconds(build + ".compiled"), *seconds(build + ".tested")))
     for case in xml.parse(path).getroot().iter("testcase"):
         result = outcome(case)
         counts[result] += 1
@@ -40,5 +53,8 @@ for path in arguments:
             print(f"skipped under {preset}: {case.get('name')}: {reasons(case)}")
         elif result == "failed":
             print(f"failed under {preset}: {case.get('name')}")
+if any(row[1:] != ("-",) * 4 for row in rows):
+    for row in [("seconds", "compiling", "of CPU", "testing", "of CPU"), *rows]:
+        print("".join(f"{cell:>11}" for cell in row))
 print(", ".join(f"{count} {result}" for result, count in counts.items()))
 sys.exit(counts["failed"] > 0 or counts["passed"] == 0)

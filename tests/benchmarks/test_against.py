@@ -183,6 +183,9 @@ def builds(folder):
     parent.tell([{"comparison": "a", "verdict": "slower"}, {"comparison": "b, c", "verdict": "?"}])
     summary = subprocess.run([sys.executable, ROOT / "tests/summary.py", parent.WRITTEN], capture_output=True, text=True)
     point(summary.returncode == 1 and "failed under speed: a\n" in summary.stdout and "1 passed, 1 failed" in summary.stdout, "and a slowdown fails")
+    pathlib.Path(parent.WRITTEN).with_suffix(".tested").write_text("12\n0m0.5s 0m0.5s\n1m2.5s 0m1.5s\n")
+    summary = subprocess.run([sys.executable, ROOT / "tests/summary.py", parent.WRITTEN], capture_output=True, text=True)
+    point(summary.stdout.splitlines()[-2].split() == ["speed", "-", "-", "12", "64"], "seconds of tests, and those of the CPU, stand in a table")
 
 
 cases()
