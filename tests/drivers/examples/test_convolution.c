@@ -152,6 +152,22 @@ static void expect_edges(const struct band *band) {
     }
 }
 
+static void expect_added(struct numbers *numbers, size_t n, bool accumulate) {
+    float *x = whole_numbers(numbers, n), *y = whole_numbers(numbers, n), *sum = device_copy(y, n * sizeof *y);
+    conv_add(n, x, accumulate, sum);
+    assert_int_equal(sl_device.settle(NULL), SL_OK);
+    for (size_t i = 0; i < n; i++) assert_true(sum[i] == (accumulate ? y[i] : 0) + x[i]);
+    float *const arrays[] = {x, y, sum};
+    for (size_t i = 0; i < 3; i++) release_array(arrays[i]);
+}
+
+/* Kernels of several of a GPU's teams. */
+static void gradients_are_added_to_others(void **state) {
+    struct numbers numbers = {43};
+    (void)state;
+    for (size_t i = 0; i < 6; i++) expect_added(&numbers, (size_t[]){1, 130, 1500}[i % 3], i % 2);
+}
+
 /* Bands of one line, and columns of one point; more channels than a GPU's team has threads. */
 static void bands_give_their_neighbours_lines_and_gradients(void **state) {
     static const int sizes[][4] = {{1, 1, 1, 1}, {3, 1, 4, 2}, {2, 3, 1, 3},
@@ -368,6 +384,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_pool_gives_its_gradient_to_the_first_largest_point),
         cmocka_unit_test(bands_give_their_neighbours_lines_and_gradients),
         cmocka_unit_test(pools_of_several_images_and_their_gradients),
+        cmocka_unit_test(gradients_are_added_to_others),
         cmocka_unit_test(what_skips_blocks_passes_by_them),
         cmocka_unit_test(stages_of_different_widths_give_the_same_bits),
         cmocka_unit_test(bands_channels_and_replicas_change_only_rounding),
