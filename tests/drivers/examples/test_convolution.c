@@ -78,7 +78,8 @@ struct band {
 };
 
 static struct band make_band(struct numbers *numbers, const int size[4]) {
-    struct band band = {.conv = {.lines = size[1], .width = size[2], .channels_in = size[3]}, .rows = size[0]};
+    struct band band = {.conv = {.lines = size[1], .width = size[2], .channels_in = size[3], .group = -1},
+                        .rows = size[0]};
     band.line = (size_t)(size[2] * size[3]);
     band.image = (size_t)size[1] * band.line;
     band.points = conv_points(&band.conv, band.rows);
@@ -152,6 +153,15 @@ static void expect_edges(const struct band *band) {
     }
 }
 
+/* A band without neighbours receives zeros. */
+static void expect_no_neighbours(const struct band *band) {
+    const size_t edge = (size_t)band->rows * band->line;
+    struct sl_context context = {.rows = band->rows};
+    assert_int_equal(conv_exchange(&band->conv, &context, edge, band->x, band->edges), SL_OK);
+    assert_int_equal(sl_device.settle(NULL), SL_OK);
+    for (size_t i = 0; i < 2 * edge; i++) assert_true(band->edges[i] == 0);
+}
+
 static void expect_added(struct numbers *numbers, size_t n, bool accumulate) {
     float *x = whole_numbers(numbers, n), *y = whole_numbers(numbers, n), *sum = device_copy(y, n * sizeof *y);
     conv_add(n, x, accumulate, sum);
@@ -171,13 +181,14 @@ static void gradients_are_added_to_others(void **state) {
 /* Bands of one line, and columns of one point; more channels than a GPU's team has threads. */
 static void bands_give_their_neighbours_lines_and_gradients(void **state) {
     static const int sizes[][4] = {{1, 1, 1, 1}, {3, 1, 4, 2}, {2, 3, 1, 3},
-                                   {3, 4, 5, 1}, {2, 2, 3, 5}, {1, 2, 2, 131}};
+                                   {3, 4, 5, 1}, {2, 2, 3, 5}, {5, 2, 3, 131}};
     struct numbers numbers = {41};
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct band band = make_band(&numbers, sizes[i]);
         expect_neighbourhoods(&band);
         expect_edges(&band);
+        expect_no_neighbours(&band);
         release_band(&band);
     }
 }

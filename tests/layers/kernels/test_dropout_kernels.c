@@ -91,7 +91,7 @@ static void parts_have_words_of_their_keys(void **state) {
     }
 }
 
-/* Rows that begin and end with either half of a hash. */
+/* Rows that begin and end with either half of a hash; of few columns so many that GPUs have several teams for them. */
 static void elements_have_words_of_their_places(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
@@ -99,7 +99,7 @@ static void elements_have_words_of_their_places(void **state) {
         for (uint32_t first_col = 0; first_col < 4; first_col++) {
             for (uint32_t cols = 1; cols < 70; cols += cols < 5 ? 1 : 32) {
                 const struct sl_dropout_words words = {
-                    .key = {{5, 6}}, .first_row = 9, .rows = 5, .first_col = first_col, .cols = cols};
+                    .key = {{5, 6}}, .first_row = 9, .rows = cols < 5 ? 700 : 5, .first_col = first_col, .cols = cols};
                 struct arrays a = make_arrays(&numbers, (size_t)words.rows * cols);
                 kernels->draws->words_global(words.key, 9, words.rows, first_col, cols, cols, a.words);
                 expect_same(kernels, &a, &words);
