@@ -117,7 +117,7 @@ static int plan_as(struct checker *c, struct sl_module *module, const struct sl_
                            .again = &c->again,
                            .error = error};
     c->again.once = &c->once;
-    c->context.storage = storage;
+    c->context.storage = c->context.saved.x = c->context.saved.dy = storage;
     SL_TRY(sl_module_plan(module, &plan));
     if (plan.workspace_peak > c->workspace) c->workspace = plan.workspace_peak;
     return SL_OK;
@@ -185,6 +185,7 @@ static int open_checker(struct checker *c, struct sl_module *module, const struc
     SL_TRY(take_arrays(c, error));
     c->context = (struct sl_context){.self = &c->self,
                                      .storage = check->storage,
+                                     .saved = {check->storage, check->storage},
                                      .kernels = check->kernels ? check->kernels : sl_kernels_select(),
                                      .phase = SL_TRAIN,
                                      .rows = check->rows,

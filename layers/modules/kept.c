@@ -21,16 +21,6 @@ int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_l
     return outlasts ? sl_plan_stored(plan, count, lifetime, &kept->stored) : SL_OK;
 }
 
-void sl_give_operand(struct sl_module *module) {
-    module->x.given = SL_BF16;
-    for (int i = 0; i < module->operand_readers; i++) sl_give_operand(module->child[i]);
-}
-
-void sl_give_operand_gradient(struct sl_module *module) {
-    module->y.given = SL_BF16;
-    if (module->children > 0) sl_give_operand_gradient(module->child[module->children - 1]);
-}
-
 int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime,
                     struct sl_kept *kept) {
     SL_TRY(sl_plan_operand(plan, count, outlasts, lifetime, kept));
@@ -43,15 +33,11 @@ int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_l
 int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
                        struct sl_kept *kept) {
     if (!sl_reads_operand(&child->x)) return sl_plan_kept(plan, count, lifetime, kept);
-    sl_give_operand(child);
     return sl_plan_written(plan, count, true, SL_UNTIL_WEIGHT, kept);
 }
 
 int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
-    if (sl_reads_operand(&child->y)) {
-        sl_give_operand_gradient(child);
-        return sl_plan_written(plan, count, sl_is_kept(&child->y), SL_FROM_INPUT, kept);
-    }
+    if (sl_reads_operand(&child->y)) return sl_plan_written(plan, count, sl_is_kept(&child->y), SL_FROM_INPUT, kept);
     SL_TRY(sl_plan_kept(plan, count, child->y.lasts, kept));
     if (sl_reads_stored_gradient(plan, child)) sl_plan_kept_room(plan, kept);
     return SL_OK;
@@ -59,7 +45,6 @@ int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t 
 
 int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
     if (!sl_reads_operand(&child->x)) return sl_plan_kept(plan, count, sl_longer(child->x.lasts, SL_UNTIL_INPUT), kept);
-    sl_give_operand(child);
     SL_TRY(sl_plan_operand(plan, count, true, SL_UNTIL_WEIGHT, kept));
     return sl_plan_array(plan, count, SL_UNTIL_INPUT, &kept->values);
 }
@@ -183,9 +168,9 @@ bool sl_is_stored(const struct sl_context *context, size_t n, const void *x) {
     return first && at >= first && at + n * sizeof *rounded->stored <= first + rounded->count * sizeof *rounded->stored;
 }
 
-const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x) {
-    if (context->storage == SL_F32) return x;
+const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, struct sl_rows x) {
+    if (x.type == SL_F32) return x.at;
     float *values = sl_at(context, room);
-    context->kernels->widen_bf16(n, (const void *)x, values);
+    context->kernels->widen_bf16(n, x.at, values);
     return values;
 }

@@ -39,9 +39,6 @@ int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_l
 /* The same with memory for both copies: kernels may round the floats. */
 int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
 
-/* Tells MODULE, and its children with the same x or dy, that its parent saves its x, or its dy, as an operand. */
-void sl_give_operand(struct sl_module *module);
-void sl_give_operand_gradient(struct sl_module *module);
 /* Plans COUNT elements for each microbatch: CHILD's x until W, or the gradient of its y. CHILD must be planned before.
  * If CHILD reads an operand there, the array is one, and kernels may round the floats. */
 int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
@@ -83,6 +80,9 @@ static inline struct sl_rows sl_kept_rows(const struct sl_context *context, cons
 static inline const void *sl_kept_stored(const struct sl_context *context, const struct sl_kept *kept) {
     return kept->outlasts ? (const void *)sl_kept_halves(context, kept) : sl_at(context, &kept->values);
 }
+static inline struct sl_rows sl_kept_saved(const struct sl_context *context, const struct sl_kept *kept) {
+    return sl_rows_of(kept->outlasts ? SL_BF16 : SL_F32, sl_kept_stored(context, kept));
+}
 
 /* The array in I, as DTYPE: in its saved type, or as the floats of sl_recall. */
 const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype);
@@ -118,17 +118,23 @@ int sl_forward_left(const struct sl_module *child, struct sl_context *context, c
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* Returns the values in I, which an earlier call has saved. */
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept);
+/* Calls CHILD's backward_input, or its W, of saved rows: X, or X and DY. W takes one group after another if the call
+ * has several microbatches. */
+int sl_saved_backward_input(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
+                            const float *dy, float *dx);
+int sl_saved_backward_weight(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
+                             struct sl_rows dy);
 /* Calls CHILD's forward of X, or its backward_input of DY, which are saved: its products read the bf16 copy if there is
  * one, and need not round. LAST: as in sl_module_forward_last. */
 int sl_kept_forward(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x, bool last,
                     float *y);
-int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
+int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
                            const struct sl_kept *dy, float *dx);
 /* Y [n] += X. X is the result of a call; RESULT is the requested form of Y; NULL: unrounded floats. */
 void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y);
 /* Calls CHILD's backward_input of DY, which writes DX. *DTYPE becomes SL_BF16 if DX is unread and CHILD has written
  * only bf16, otherwise SL_F32 for unrounded floats. */
-int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, const float *x, const float *dy,
+int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, struct sl_rows x, const float *dy,
                            const struct sl_kept *dx, enum sl_dtype *dtype);
 /* Bf16 copy of X [n] if the caller's parent has stored one, otherwise NULL. */
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
@@ -136,12 +142,15 @@ const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, cons
 struct sl_rows sl_given_rows(const struct sl_context *context, const struct sl_use *use, size_t n, const float *x);
 /* Returns whether X [n] is a bf16 copy that the caller's parent has stored beside floats. */
 bool sl_is_stored(const struct sl_context *context, size_t n, const void *x);
-/* Returns whether W of MODULE receives dy as bf16. */
-static inline bool sl_gives_stored(const struct sl_module *module, const struct sl_context *context) {
-    return (module->weights_follow ? module->follower_dy : context->storage) != SL_F32;
+/* X of backward_input or W, or DY of W, with its type. */
+static inline struct sl_rows sl_saved_x(const struct sl_context *context, const void *x) {
+    return sl_rows_of(context->saved.x, x);
 }
-/* X [n], saved in the context's storage, as floats: X itself, or widened at ROOM. */
-const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, const float *x);
+static inline struct sl_rows sl_saved_dy(const struct sl_context *context, const void *dy) {
+    return sl_rows_of(context->saved.dy, dy);
+}
+/* X [n] as floats: X itself, or widened at ROOM. */
+const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, struct sl_rows x);
 
 SL_END_C
 #endif

@@ -51,21 +51,40 @@ int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *conte
     return forward_kept(child, context, x, NULL, y, NULL);
 }
 
-int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, const float *x,
+int sl_saved_backward_input(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
+                            const float *dy, float *dx) {
+    const enum sl_dtype before = context->saved.x;
+    context->saved.x = x.type;
+    const int status = sl_module_backward_input(child, context, x.at, dy, dx);
+    context->saved.x = before;
+    return status;
+}
+
+int sl_saved_backward_weight(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
+                             struct sl_rows dy) {
+    const struct sl_saved before = context->saved;
+    context->saved = (struct sl_saved){x.type, dy.type};
+    const int status = context->microbatches > 1 ? sl_module_backward_weight_each(child, context, x.at, dy.at)
+                                                 : sl_module_backward_weight(child, context, x.at, dy.at);
+    context->saved = before;
+    return status;
+}
+
+int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
                            const struct sl_kept *dy, float *dx) {
     const struct sl_rounded before = context->rounded;
     context->rounded = rounded(context, dy);
-    const int status = sl_module_backward_input(child, context, x, sl_kept_values(context, dy), dx);
+    const int status = sl_saved_backward_input(child, context, x, sl_kept_values(context, dy), dx);
     context->rounded = before;
     return status;
 }
 
-int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, const float *x, const float *dy,
+int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, struct sl_rows x, const float *dy,
                            const struct sl_kept *dx, enum sl_dtype *dtype) {
     struct sl_result result = sl_kept_result(context, dx, dx->unread);
     struct sl_result *const before = context->result;
     context->result = dx->unread ? &result : NULL;
-    const int status = sl_module_backward_input(child, context, x, dy, sl_kept_values(context, dx));
+    const int status = sl_saved_backward_input(child, context, x, dy, sl_kept_values(context, dx));
     context->result = before;
     *dtype = result.done ? SL_BF16 : SL_F32;
     return status;

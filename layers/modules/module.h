@@ -34,7 +34,7 @@
  * called for one microbatch at a time. Each row must get the same bits as in a call for one microbatch.
  *
  * If the plan's storage is bf16, saved arrays take half the memory: x in both backward functions and dy in W are bf16
- * arrays, passed through the same pointers. A type that supports this sets stores, and saves its own arrays as bf16 too
+ * arrays, passed through the same pointers; context->saved tells their types. A type that supports this sets stores, and saves its own arrays as bf16 too
  * (layers/modules/kept.h). Other types are planned as if the storage were float32; x and dy are widened for them.
  *
  * Layers that the model repeats set is_layer. Dropouts are then numbered by layer; if dropout keys follow flax's order,
@@ -102,6 +102,11 @@ struct sl_dropout_source {
     size_t next_keys;   /* keys from a microbatch's layer_key to the next microbatch's in the same call */
 };
 
+/* Types of arrays that the owner of a module has saved for its backward: the storage's, or SL_BF16 for operands. */
+struct sl_saved {
+    enum sl_dtype x, dy;
+};
+
 /* Floats of a call that also exist as bf16: VALUES [count] are the widened STORED [count]. */
 struct sl_rounded {
     const float *values; /* NULL: no array is stored as bf16 */
@@ -147,7 +152,8 @@ struct sl_context {
     bool begins;          /* cached arrays made of parameters must be computed again */
     bool unread;          /* forward: y will not be read, so its computation may be skipped; the stash must be filled */
     int wgrad_group;      /* microbatches of one backward_weight call */
-    enum sl_dtype storage;      /* type of x in backward_input, and of x and dy in backward_weight: SL_F32 or SL_BF16 */
+    enum sl_dtype storage;      /* type of the arrays that modules save: SL_F32 or SL_BF16 */
+    struct sl_saved saved;      /* type of x in backward_input, and of x and dy in backward_weight */
     struct sl_rounded rounded;  /* bf16 copy by the parent of x in forward or dy in backward_input; in a W that follows
                                    I: I's bf16 copy of dy */
     struct sl_result *result;   /* requested form of y or dx; NULL: unrounded floats */
@@ -255,7 +261,7 @@ struct sl_module_type {
                            uint16_t *x_stored, float *y, uint16_t *y_stored);
     void (*backward_stored)(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
                             const float *dy, float *dx, uint16_t *dx_stored);
-    bool stores;    /* reads x and dy in context->storage, as they were saved */
+    bool stores;    /* reads x and dy in the types of context->saved */
     bool fuses;     /* forward and backward_input accept the rows of several microbatches at once */
     bool spares;    /* W skips parameters for which sl_is_frozen is true */
     unsigned reads; /* SL_READS_LABELS and so on; steps refuse batches without these arrays */
@@ -273,7 +279,6 @@ struct sl_module {
     int part;            /* number of its parameters' own loop (sl_model_open_parameters); 0: they have none */
     struct sl_use x, y;  /* how the module uses its ends; set by planning */
     int x_stride;        /* the requested stride, if forward and W read x and I writes bf16-only dx with it; else 0 */
-    int operand_readers; /* for a parent whose x may be an operand: the number of its first children that read this x */
     bool weights_follow; /* W runs right after I, so dy need not be saved for it */
     enum sl_dtype follower_dy; /* type of dy for a W that follows: the storage's; or float32, as I reads it, if W reads
                                   only floats or no dy */

@@ -40,9 +40,9 @@ int sl_module_backward_input_each(const struct sl_module *module, struct sl_cont
     return SL_OK;
 }
 
-/* The same for rows saved in the context's storage. */
-static const float *kept_rows_of(const struct sl_context *context, const float *x, int first, int columns) {
-    const size_t bytes = (size_t)first * (size_t)columns * sl_dtype_size(context->storage);
+/* The same for saved rows of TYPE. */
+static const float *kept_rows_of(enum sl_dtype type, const float *x, int first, int columns) {
+    const size_t bytes = (size_t)first * (size_t)columns * sl_dtype_size(type);
     return x ? (const void *)((const char *)x + bytes) : NULL;
 }
 
@@ -52,8 +52,8 @@ int sl_module_backward_weight_each(const struct sl_module *module, const struct 
         struct sl_context one = alone(context, i);
         const int first = i * one.rows;
         one.accumulate = context->accumulate || one.microbatch > one.first_microbatch;
-        SL_TRY(sl_module_backward_weight(module, &one, kept_rows_of(context, x, first, module->in),
-                                         kept_rows_of(context, dy, first, module->out)));
+        SL_TRY(sl_module_backward_weight(module, &one, kept_rows_of(one.saved.x, x, first, module->in),
+                                         kept_rows_of(one.saved.dy, dy, first, module->out)));
     }
     return SL_OK;
 }
@@ -61,9 +61,9 @@ int sl_module_backward_weight_each(const struct sl_module *module, const struct 
 int sl_module_backward_input_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
                                    const float *dy, float *dx) {
     struct sl_context whole = *context;
-    whole.storage = SL_F32;
+    whole.storage = whole.saved.x = SL_F32;
     whole.result = NULL;
-    if (x) x = sl_widen(context, &module->room_x, (size_t)context->rows * (size_t)module->in, x);
+    if (x) x = sl_widen(context, &module->room_x, (size_t)context->rows * (size_t)module->in, sl_saved_x(context, x));
     return sl_module_backward_input(module, &whole, x, dy, dx);
 }
 
@@ -71,9 +71,10 @@ int sl_module_backward_weight_whole(const struct sl_module *module, const struct
                                     const float *dy) {
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     struct sl_context whole = *context;
-    whole.storage = SL_F32;
-    x = sl_is_kept_for_weight(&module->x) ? sl_widen(context, &module->room_x, rows * (size_t)module->in, x) : NULL;
-    dy = sl_is_kept(&module->y) ? sl_widen(context, &module->room_dy, rows * (size_t)module->out, dy) : NULL;
+    whole.storage = whole.saved.x = whole.saved.dy = SL_F32;
+    const struct sl_rows in = sl_saved_x(context, x), out = sl_saved_dy(context, dy);
+    x = sl_is_kept_for_weight(&module->x) ? sl_widen(context, &module->room_x, rows * (size_t)module->in, in) : NULL;
+    dy = sl_is_kept(&module->y) ? sl_widen(context, &module->room_dy, rows * (size_t)module->out, out) : NULL;
     return sl_module_backward_weight(module, &whole, x, dy);
 }
 
@@ -82,6 +83,7 @@ int sl_module_weights_follow(const struct sl_module *module, const struct sl_con
     struct sl_context one = *context;
     if (module->frozen) return SL_OK;
     one.accumulate = context->accumulate || context->microbatch > context->first_microbatch;
+    one.saved.dy = module->follower_dy;
     if (module->follower_dy != SL_F32) {
         const size_t n = (size_t)context->rows * (size_t)module->out;
         const uint16_t *stored = sl_rounded_rows(context, n, dy);

@@ -110,6 +110,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     SL_TRY(forward_again(module, context, x, dx));
     SL_TRY(sl_module_backward_input(module->child[0], &inner, x, dy, dx));
     if (!own(module)->weights_follow) return SL_OK;
+    inner.saved.dy = context->storage;
     return sl_module_backward_weight_each(module->child[0], &inner, x, stored(module, context, dy));
 }
 

@@ -87,8 +87,6 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
     *edge = (struct edge){0};
     edge->activation.rounds = edge->gradient.rounds = plan->storage != SL_F32;
     edge->activation.count = edge->gradient.count = size;
-    if (sl_reads_operand(&after->x)) sl_give_operand(after);
-    if (sl_reads_operand(&before->y)) sl_give_operand_gradient(before);
     edge->gelu = leads_to_gelu(module, plan, i);
     const bool shares = shares_place(module, i) && !edge->gelu; /* and the gradient lasts until W */
     if (edge->gelu)
@@ -177,7 +175,6 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_children(module, plan));
     module->x = module->child[0]->x;
     module->y = module->child[module->children - 1]->y;
-    module->operand_readers = 1;
     return plan_edges(module, plan);
 }
 
@@ -261,20 +258,21 @@ static int sequential_forward(const struct sl_module *module, struct sl_context 
 }
 
 /* Child I's x, and the gradient of its y, in their saved types; X and DY are the sequence's own. */
-static const float *input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x) {
-    return i > 0 ? sl_kept_stored(context, &edge_of(module, i - 1)->activation) : x;
+static struct sl_rows input_of(const struct sl_module *module, const struct sl_context *context, int i,
+                               const float *x) {
+    return i > 0 ? sl_kept_saved(context, &edge_of(module, i - 1)->activation) : sl_saved_x(context, x);
 }
 
-static const float *gradient_of(const struct sl_module *module, const struct sl_context *context, int i,
-                                const float *dy) {
-    return i < module->children - 1 ? sl_kept_stored(context, &edge_of(module, i)->gradient) : dy;
+static struct sl_rows gradient_of(const struct sl_module *module, const struct sl_context *context, int i,
+                                  const float *dy) {
+    return i < module->children - 1 ? sl_kept_saved(context, &edge_of(module, i)->gradient) : sl_saved_dy(context, dy);
 }
 
 static int backward_of(const struct sl_module *module, struct sl_context *context, int i, const float *x,
                        const float *dy, float *dx) {
     const struct sl_module *child = module->child[i];
-    const float *in = input_of(module, context, i, x);
-    if (i == module->children - 1) return sl_module_backward_input(child, context, in, dy, dx);
+    const struct sl_rows in = input_of(module, context, i, x);
+    if (i == module->children - 1) return sl_saved_backward_input(child, context, in, dy, dx);
     return sl_kept_backward_input(child, context, in, &edge_of(module, i)->gradient, dx);
 }
 
@@ -329,11 +327,9 @@ static int sequential_backward_input(const struct sl_module *module, struct sl_c
 
 static int sequential_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                       const float *dy) {
-    for (int i = 0; i < module->children; i++) {
-        const float *in = input_of(module, context, i, x), *out = gradient_of(module, context, i, dy);
-        SL_TRY(context->microbatches > 1 ? sl_module_backward_weight_each(module->child[i], context, in, out)
-                                         : sl_module_backward_weight(module->child[i], context, in, out));
-    }
+    for (int i = 0; i < module->children; i++)
+        SL_TRY(sl_saved_backward_weight(module->child[i], context, input_of(module, context, i, x),
+                                        gradient_of(module, context, i, dy)));
     return SL_OK;
 }
 

@@ -284,7 +284,7 @@ static int weight_gradient_groups(struct sl_pipeline *p, int loop, int first) {
         SL_TRY(sl_module_backward_weight(stage, &p->context, x, dy));
     if (!loss) return SL_OK;
     struct sl_context whole = p->context; /* the last stage's output is saved as floats */
-    whole.storage = SL_F32;
+    whole.storage = whole.saved.x = SL_F32;
     return sl_module_backward_weight_each(loss, &whole, p->outputs + output_row(p, first), NULL);
 }
 

@@ -253,6 +253,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .sequence = options->sequence,
         .cut = sl_pipeline_cut(p),
         .storage = options->storage,
+        .saved = {options->storage, options->storage},
         .parameters = parameters,
         .stash = &p->stash,
         .again = &p->again,

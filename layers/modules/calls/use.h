@@ -56,7 +56,6 @@ struct sl_use {
     enum sl_reading reads;
     enum sl_writing writes;
     enum sl_adding adds;
-    enum sl_dtype given; /* set by the parent after planning: SL_BF16 if it saves an operand as bf16 */
     enum sl_gelu_part gelu;
 };
 

@@ -71,14 +71,14 @@ int sl_affine_backward_weight(const struct sl_module *module, struct sl_context 
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     const size_t outputs = rows * (size_t)module->out;
     if (!sl_is_frozen(module, context, SL_AFFINE_KERNEL)) {
-        const void *a = sl_products_input(products, module, context, rows * (size_t)module->in, x);
-        const void *b = sl_products_gradient(products, module, context, outputs, dy);
+        const void *a = sl_products_input(products, context, rows * (size_t)module->in, x);
+        const void *b = sl_products_gradient(products, context, outputs, dy);
         SL_TRY(sl_products_weight_gradient(context, products, a, b, context->accumulate,
                                            sl_gradient(module, context, SL_AFFINE_KERNEL),
                                            products->sums ? sl_gradient(module, context, SL_AFFINE_BIAS) : NULL));
     }
     if (!is_biased(module) || products->sums || sl_is_frozen(module, context, SL_AFFINE_BIAS)) return SL_OK;
-    context->kernels->part_sums(1, rows, (size_t)module->out, dy, sl_gives_stored(module, context), context->accumulate,
+    context->kernels->part_sums(1, rows, (size_t)module->out, dy, context->saved.dy != SL_F32, context->accumulate,
                                 sl_gradient(module, context, SL_AFFINE_BIAS));
     return SL_OK;
 }

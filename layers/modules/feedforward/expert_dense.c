@@ -108,7 +108,7 @@ static struct sl_context rows_alone(const struct sl_context *context, size_t row
     struct sl_context alone = *context;
     alone.rows = (int)rows;
     alone.wgrad_group = 1;
-    alone.storage = SL_F32;
+    alone.storage = alone.saved.x = alone.saved.dy = SL_F32;
     return alone;
 }
 

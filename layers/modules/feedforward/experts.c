@@ -275,7 +275,7 @@ static int add_router_gradient(const struct sl_module *module, struct sl_context
     const float *dy = at(module, context, D_LOGITS);
     float *gradient = sl_gradient(module, context, 0);
     struct sl_context floats = *context;
-    floats.storage = SL_F32;
+    floats.storage = floats.saved.x = SL_F32;
     if (has_leaves(module))
         return sl_leaf_products_weight_gradient(&floats, &experts->leaves, &experts->router, x, dy, context->accumulate,
                                                 gradient);

@@ -67,7 +67,6 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     module->x.reads = operand ? SL_READS_OPERAND : sl_reads_beside(module->child[GATE]->x.reads);
     module->x.writes = SL_WRITES_ASKED;
     module->y = module->child[DOWN]->y;
-    module->operand_readers = DOWN;
     const double count = (double)plan->rows * (double)columns;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, count);
     if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_GELU, 2 * count);
@@ -107,8 +106,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
 
 /* TENSOR as an earlier call has saved it. */
 static struct sl_rows saved(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    const struct sl_kept *kept = kept_of(module, tensor);
-    return sl_rows_of(kept->outlasts ? SL_BF16 : SL_F32, sl_kept_stored(context, kept));
+    return sl_kept_saved(context, kept_of(module, tensor));
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
@@ -116,14 +114,14 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     float *part = at(module, context, PART);
     struct sl_result *const result = context->result;
     context->result = NULL; /* the children's results are summands */
-    SL_TRY(sl_module_backward_input(module->child[DOWN], context, sl_kept_stored(context, kept_of(module, INSIDE)), dy,
-                                    part));
+    SL_TRY(sl_saved_backward_input(module->child[DOWN], context, saved(module, context, INSIDE), dy, part));
     context->kernels->published->gate_backward(
         elements(module, context), saved(module, context, GATES), saved(module, context, UPS), part,
         sl_kept_out(context, kept_of(module, D_GATES)), sl_kept_out(context, kept_of(module, D_UPS)));
     for (int i = GATE; i <= UP; i++) {
         float *to = !dx ? NULL : i == GATE ? dx : part;
-        SL_TRY(sl_kept_backward_input(module->child[i], context, x, kept_of(module, (enum tensor)(D_GATES + i)), to));
+        SL_TRY(sl_kept_backward_input(module->child[i], context, sl_saved_x(context, x),
+                                      kept_of(module, (enum tensor)(D_GATES + i)), to));
     }
     if (dx) sl_add_result(context, result, (size_t)context->rows * (size_t)module->in, part, dx);
     return SL_OK;
@@ -132,10 +130,10 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     for (int i = GATE; i <= UP; i++)
-        SL_TRY(sl_module_backward_weight(module->child[i], context, x,
-                                         sl_kept_stored(context, kept_of(module, (enum tensor)(D_GATES + i)))));
-    return sl_module_backward_weight(module->child[DOWN], context, sl_kept_stored(context, kept_of(module, INSIDE)),
-                                     dy);
+        SL_TRY(sl_saved_backward_weight(module->child[i], context, sl_saved_x(context, x),
+                                        saved(module, context, (enum tensor)(D_GATES + i))));
+    return sl_saved_backward_weight(module->child[DOWN], context, saved(module, context, INSIDE),
+                                    sl_saved_dy(context, dy));
 }
 
 static const struct sl_module_type type = {.name = "gated_mlp",

@@ -104,7 +104,7 @@ int sl_leaf_columns_weight_gradient(struct sl_context *context, const struct sl_
     float *slice = sl_at(context, &columns->kernel);
     for (int i = 0; i < columns->count; i++) {
         const void *b = pack(context, columns, operand, rows, i, dy, half);
-        if (widens) b = sl_widen(context, &products->dy, rows * width, b);
+        if (widens) b = sl_widen(context, &products->dy, rows * width, sl_rows_bf16(b));
         if (context->accumulate) cut(context, columns, in, i, gradient, false, slice);
         SL_TRY(sl_products_weight_gradient(context, products, x, b, context->accumulate, slice, NULL));
         kernels->copy_block(in, width, slice, width, gradient + before(columns, i), all_of(columns));

@@ -31,7 +31,7 @@ int sl_leaf_columns_forward(struct sl_context *context, const struct sl_leaf_col
 /* DX [rows, in] = DY [rows, out] KERNEL^T. */
 int sl_leaf_columns_input_gradient(struct sl_context *context, const struct sl_leaf_columns *columns,
                                    const struct sl_products *products, const float *dy, const void *kernel, float *dx);
-/* GRADIENT [in, out] (+)= X^T DY over the context's microbatches. X is from sl_products_kept; DY is W's argument, bf16
+/* GRADIENT [in, out] (+)= X^T DY over the context's microbatches. X is from sl_products_input; DY is W's argument, bf16
  * if HALF. */
 int sl_leaf_columns_weight_gradient(struct sl_context *context, const struct sl_leaf_columns *columns,
                                     const struct sl_products *products, const void *x, const void *dy, bool half,

@@ -86,12 +86,13 @@ int sl_leaf_products_input_gradient(struct sl_context *context, const struct sl_
 int sl_leaf_products_weight_gradient(struct sl_context *context, const struct sl_leaf_products *leaves,
                                      const struct sl_products *products, const float *x, const void *dy,
                                      bool accumulate, float *gradient) {
-    const bool half = context->storage == SL_BF16, reads = products->widens_weight;
+    const bool half = context->saved.x == SL_BF16, reads = products->widens_weight;
     const enum sl_dtype operand = products->weight_gradient.dtype;
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     for (int i = 0; i < leaves->count; i++) {
         const void *a = pack(context, leaves, operand, rows, i, x, half);
-        if (half && operand == SL_F32 && !reads) a = sl_widen(context, &products->x, rows * leaves->width, a);
+        if (half && operand == SL_F32 && !reads)
+            a = sl_widen(context, &products->x, rows * leaves->width, sl_rows_bf16(a));
         SL_TRY(sl_products_weight_gradient(context, products, a, dy, accumulate,
                                            gradient + before(leaves, i) * leaves->out, NULL));
     }

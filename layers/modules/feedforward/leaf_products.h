@@ -29,7 +29,7 @@ int sl_leaf_products_forward(struct sl_context *context, const struct sl_leaf_pr
 /* DX [rows, in] = DY KERNEL^T; DY is an operand. */
 int sl_leaf_products_input_gradient(struct sl_context *context, const struct sl_leaf_products *leaves,
                                     const struct sl_products *products, const void *dy, const void *kernel, float *dx);
-/* GRADIENT [in, out] (+)= X^T DY; X has its saved type, DY is from sl_products_kept or an operand. */
+/* GRADIENT [in, out] (+)= X^T DY; X has its saved type, DY is from sl_products_gradient or an operand. */
 int sl_leaf_products_weight_gradient(struct sl_context *context, const struct sl_leaf_products *leaves,
                                      const struct sl_products *products, const float *x, const void *dy,
                                      bool accumulate, float *gradient);

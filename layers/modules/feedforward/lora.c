@@ -97,8 +97,8 @@ static int backward_weight_a(const struct sl_module *module, struct sl_context *
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK;
     const size_t outputs = (size_t)context->rows * (size_t)context->wgrad_group * (size_t)module->out;
     return sl_leaf_products_weight_gradient(context, &factor->rows, products, x,
-                                            sl_products_gradient(products, module, context, outputs, dy),
-                                            context->accumulate, sl_gradient(module, context, SL_AFFINE_KERNEL));
+                                            sl_products_gradient(products, context, outputs, dy), context->accumulate,
+                                            sl_gradient(module, context, SL_AFFINE_KERNEL));
 }
 
 /* Plans the sums over coordinates if each has all of B. */
@@ -186,8 +186,8 @@ static int backward_leaves(const struct sl_module *module, struct sl_context *co
         SL_TRY(sum_gradients(module, context, rows, dy, &dy));
         return sl_affine_backward_weight(module, context, x, dy);
     }
-    const void *a = sl_products_kept(products, context, &products->x, rows * (size_t)module->in, x);
-    return sl_leaf_columns_weight_gradient(context, &factor->columns, products, a, dy, sl_gives_stored(module, context),
+    const void *a = sl_products_input(products, context, rows * (size_t)module->in, x);
+    return sl_leaf_columns_weight_gradient(context, &factor->columns, products, a, dy, context->saved.dy != SL_F32,
                                            sl_gradient(module, context, SL_AFFINE_KERNEL));
 }
 
@@ -202,8 +202,8 @@ static int backward_weight_b(const struct sl_module *module, struct sl_context *
         return backward_leaves(module, context, x, dy);
     if (!factor->sums || factor->group < 0) return sl_affine_backward_weight(module, context, x, dy);
     float *share = context->accumulate ? sl_at(context, &factor->share) : gradient;
-    const void *a = sl_products_kept(products, context, &products->x, rows * in, x);
-    const void *b = sl_products_gradient(products, module, context, rows * out, dy);
+    const void *a = sl_products_input(products, context, rows * in, x);
+    const void *b = sl_products_gradient(products, context, rows * out, dy);
     SL_TRY(sl_products_weight_gradient(context, products, a, b, false, share, NULL));
     SL_TRY(sl_sum_over(context, factor->group, in * out, share));
     if (context->accumulate) context->kernels->add(in * out, share, gradient);
@@ -350,10 +350,10 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     context->result = NULL;
     SL_TRY(sl_module_backward_input(module->child[DENSE], context, x, dy, dx));
     float *d_h = sl_kept_values(context, &lora->d_h), *part = dx ? sl_at(context, &lora->part) : NULL;
-    SL_TRY(sl_module_backward_input(module->child[B], context, sl_kept_stored(context, &lora->h), dy, d_h));
+    SL_TRY(sl_saved_backward_input(module->child[B], context, sl_kept_saved(context, &lora->h), dy, d_h));
     scale(module, context, d_h);
     sl_keep(context, &lora->d_h);
-    SL_TRY(sl_kept_backward_input(module->child[A], context, x, &lora->d_h, part));
+    SL_TRY(sl_kept_backward_input(module->child[A], context, sl_saved_x(context, x), &lora->d_h, part));
     if (dx) sl_add_result(context, result, (size_t)context->rows * (size_t)module->in, part, dx);
     return SL_OK;
 }
@@ -363,8 +363,10 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     const struct lora *lora = own(module);
     SL_TRY(sl_module_backward_weight(module->child[DENSE], context, x, dy));
     if (!lora->adapted) return SL_OK;
-    SL_TRY(sl_module_backward_weight(module->child[A], context, x, sl_kept_stored(context, &lora->d_h)));
-    return sl_module_backward_weight(module->child[B], context, sl_kept_stored(context, &lora->h), dy);
+    SL_TRY(sl_saved_backward_weight(module->child[A], context, sl_saved_x(context, x),
+                                    sl_kept_saved(context, &lora->d_h)));
+    return sl_saved_backward_weight(module->child[B], context, sl_kept_saved(context, &lora->h),
+                                    sl_saved_dy(context, dy));
 }
 
 static const struct sl_module_type lora_type = {.name = "lora",

@@ -262,22 +262,21 @@ uint16_t *sl_products_room(const struct sl_products *products, const struct sl_c
     return rounds(products) ? sl_at(context, room) : NULL;
 }
 
-const void *sl_products_kept(const struct sl_products *products, const struct sl_context *context,
-                             const struct sl_place *room, size_t n, const float *x) {
-    if (context->storage == SL_F32) return sl_products_operand(products, context, room, n, x);
-    return products->takes_floats ? sl_widen(context, room, n, x) : x;
+/* X [n] in the type read by W's product, at ROOM if it is another type. */
+static const void *saved_operand(const struct sl_products *products, const struct sl_context *context,
+                                 const struct sl_place *room, size_t n, struct sl_rows x) {
+    if (x.type == SL_F32) return sl_products_operand(products, context, room, n, x.at);
+    return products->takes_floats ? sl_widen(context, room, n, x) : x.at;
 }
 
-const void *sl_products_input(const struct sl_products *products, const struct sl_module *module,
-                              const struct sl_context *context, size_t n, const float *x) {
-    return module->x.given == SL_BF16 ? x : sl_products_kept(products, context, &products->x, n, x);
+const void *sl_products_input(const struct sl_products *products, const struct sl_context *context, size_t n,
+                              const float *x) {
+    return saved_operand(products, context, &products->x, n, sl_saved_x(context, x));
 }
 
-const void *sl_products_gradient(const struct sl_products *products, const struct sl_module *module,
-                                 const struct sl_context *context, size_t n, const float *dy) {
-    if (module->y.given == SL_BF16 && !module->weights_follow) return dy;
-    const bool stored = context->storage == SL_F32 || sl_gives_stored(module, context);
-    return stored ? sl_products_kept(products, context, &products->dy, n, dy) : dy;
+const void *sl_products_gradient(const struct sl_products *products, const struct sl_context *context, size_t n,
+                                 const float *dy) {
+    return saved_operand(products, context, &products->dy, n, sl_saved_dy(context, dy));
 }
 
 /* Returns a product's STATUS, with the error of its queue. */

@@ -72,16 +72,12 @@ uint16_t *sl_products_room(const struct sl_products *products, const struct sl_c
 /* The same as sl_products_operand for MODULE's dy in I, at products->dy. A W that follows does not round it again. */
 const void *sl_products_input_operand(const struct sl_products *products, const struct sl_module *module,
                                       struct sl_context *context, size_t n, const float *dy);
-/* The same for x or dy of W, X [n] in its saved type; returned unchanged if the weight gradient's product reads this
- * type. */
-const void *sl_products_kept(const struct sl_products *products, const struct sl_context *context,
-                             const struct sl_place *room, size_t n, const float *x);
-/* The same for x of MODULE's W, which may be an operand saved by the parent. */
-const void *sl_products_input(const struct sl_products *products, const struct sl_module *module,
-                              const struct sl_context *context, size_t n, const float *x);
-/* The same for dy of W; if W follows MODULE's I, dy is the array that I has read, not a saved one. */
-const void *sl_products_gradient(const struct sl_products *products, const struct sl_module *module,
-                                 const struct sl_context *context, size_t n, const float *dy);
+/* The same for x, or dy, of W in its saved type; returned unchanged if the weight gradient's product reads this type.
+ */
+const void *sl_products_input(const struct sl_products *products, const struct sl_context *context, size_t n,
+                              const float *x);
+const void *sl_products_gradient(const struct sl_products *products, const struct sl_context *context, size_t n,
+                                 const float *dy);
 /* Sets MODULE's uses: its products may write only bf16, and may read x and dy as operands saved by the parent. dy is
  * not such an operand if a bias needs its sums. ADDS_UP: the forward product is only a summand of y, over coordinates
  * or leaves. WHOLE: the input gradient's product is all of dx. */
@@ -100,9 +96,9 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
  * NULL if ACCUMULATE is set. */
 int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                                const void *kernel, bool accumulate, float *c, struct sl_result *result);
-/* C (+)= A^T B by the weight gradient's product; A and B are from sl_products_kept; of one leaf, if there are several.
- * If products->sums, the sums of B's columns are written to BIAS [out], a gradient, or added to it if the context
- * accumulates; otherwise BIAS may be NULL. */
+/* C (+)= A^T B by the weight gradient's product; A and B are from the functions above; of one leaf, if there are
+ * several. If products->sums, the sums of B's columns are written to BIAS [out], a gradient, or added to it if the
+ * context accumulates; otherwise BIAS may be NULL. */
 int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,
                                 const void *b, bool accumulate, float *c, float *bias);
 

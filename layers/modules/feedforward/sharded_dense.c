@@ -373,7 +373,7 @@ static int multiply_gradient(const struct sl_module *module, struct sl_context *
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     if (dense->leaves.count > 1)
         return sl_leaf_products_weight_gradient(context, &dense->leaves, products, x, b, accumulate, gradient);
-    const void *a = sl_products_input(products, module, context, rows * (size_t)module->in, x);
+    const void *a = sl_products_input(products, context, rows * (size_t)module->in, x);
     float *bias = products->sums ? sl_gradient(module, context, SL_AFFINE_BIAS) : NULL;
     return sl_products_weight_gradient(context, products, a, b, accumulate, gradient, bias);
 }
@@ -413,7 +413,7 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
 
 /* Returns whether I has gathered all columns of DY [n] into the workspace, in the type read by W. */
 static bool is_gathered(const struct sl_module *module, const struct sl_context *context, size_t n, const void *dy) {
-    if (!module->weights_follow || !sl_gives_stored(module, context)) return module->weights_follow;
+    if (!module->weights_follow || context->saved.dy == SL_F32) return module->weights_follow;
     return sl_reads_copy(&module->y) && sl_is_stored(context, n, dy);
 }
 
@@ -429,11 +429,11 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
                                       context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK; /* on all peers */
     if (peers && !is_gathered(module, context, rows * (size_t)module->out, dy)) {
-        if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy);
-        SL_TRY(sl_sharded_gather(module, context, rows, sums ? SL_F32 : context->storage, dy, &all));
+        if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, sl_saved_dy(context, dy));
+        SL_TRY(sl_sharded_gather(module, context, rows, sums ? SL_F32 : context->saved.dy, dy, &all));
     }
     const void *b = sums ? sl_products_operand(products, context, &products->dy, rows * whole, all)
-                         : sl_products_gradient(products, module, context, rows * whole, all);
+                         : sl_products_gradient(products, context, rows * whole, all);
     if (dense->data_group >= 0 && !context->parameters->scatters_late)
         return (dense->gathered >= 0 ? start_to_scatter : scatter_kernel_gradient)(module, context, x, b);
     return multiply_gradient(module, context, x, b, context->accumulate,

@@ -171,8 +171,8 @@ static void backward_whole(const struct sl_module *module, struct sl_context *co
     const struct sl_out left = dx ? sl_summed_out(context, dx, &summand) : sl_out_f32(NULL);
     context->kernels->norms->rms_norm_backward(
         microbatches, (size_t)context->rows / microbatches, cols, cols, sl_given_rows(context, &module->y, count, dy),
-        sl_rows_of(context->storage, x), sl_at(context, &own->norm.rstd), sl_value(module, context, GAMMA), NULL,
-        summand, left, module->frozen ? NULL : dgamma, dbeta, sl_at(context, &own->room));
+        sl_saved_x(context, x), sl_at(context, &own->norm.rstd), sl_value(module, context, GAMMA), NULL, summand, left,
+        module->frozen ? NULL : dgamma, dbeta, sl_at(context, &own->room));
 }
 
 /* Also computes each microbatch's sums for gamma and beta from dy: W only adds them up. */
@@ -184,7 +184,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &own->norm.rstd);
     float *dgamma = sums_for(module, context, GAMMA), *dbeta = sums_for(module, context, BETA);
     const size_t microbatches = sl_call_microbatches(context);
-    const struct sl_rows in = sl_rows_of(context->storage, x), slopes = sl_rows_f32(dy);
+    const struct sl_rows in = sl_saved_x(context, x), slopes = sl_rows_f32(dy);
     if (is_whole(own, context->kernels)) {
         if (dx || !module->frozen) backward_whole(module, context, x, dy, dgamma, dbeta, dx);
         return SL_OK;

@@ -143,7 +143,6 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     module->x.reads = operand ? SL_READS_OPERAND : sl_reads_beside(module->child[Q]->x.reads);
     module->y = module->child[OUT]->y;
     module->y.writes = SL_WRITES_FLOATS; /* the context's result is not for the other children */
-    module->operand_readers = OUT;
     return SL_OK;
 }
 
@@ -357,14 +356,14 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
 /* ---- backward ---- */
 
 /* OUTPUT in its saved type, for products. */
-static const float *output_of(const struct sl_module *module, const struct sl_context *context) {
-    return sl_kept_stored(context, &own(module)->kept[OUTPUT]);
+static struct sl_rows output_of(const struct sl_module *module, const struct sl_context *context) {
+    return sl_kept_saved(context, &own(module)->kept[OUTPUT]);
 }
 
 /* OUTPUT for attention: if only products read bf16, the floats. */
 static const float *result_of(const struct sl_module *module, const struct sl_context *context) {
     const struct sl_kept *kept = &own(module)->kept[OUTPUT];
-    return kept->operand ? sl_kept_values(context, kept) : output_of(module, context);
+    return kept->operand ? sl_kept_values(context, kept) : sl_kept_stored(context, kept);
 }
 
 /* The gradient of child I's y as attention writes it: unrounded floats if they are not final. */
@@ -423,7 +422,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     SL_TRY(attention_backward(module, context, dtype));
     for (int i = Q; i < OUT; i++) {
         float *to = !dx ? NULL : i == Q ? dx : part;
-        SL_TRY(sl_kept_backward_input(module->child[i], context, x, &gqa->kept[D_QUERIES + i], to));
+        SL_TRY(
+            sl_kept_backward_input(module->child[i], context, sl_saved_x(context, x), &gqa->kept[D_QUERIES + i], to));
         if (to == part) context->kernels->add((size_t)context->rows * (size_t)module->in, part, dx);
     }
     return SL_OK;
@@ -432,9 +432,9 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                            const float *dy) {
     for (int i = Q; i < OUT; i++)
-        SL_TRY(sl_module_backward_weight(module->child[i], context, x,
-                                         sl_kept_stored(context, &own(module)->kept[D_QUERIES + i])));
-    return sl_module_backward_weight(module->child[OUT], context, output_of(module, context), dy);
+        SL_TRY(sl_saved_backward_weight(module->child[i], context, sl_saved_x(context, x),
+                                        sl_kept_saved(context, &own(module)->kept[D_QUERIES + i])));
+    return sl_saved_backward_weight(module->child[OUT], context, output_of(module, context), sl_saved_dy(context, dy));
 }
 
 static void release(struct sl_module *module) { sl_rope_release(((struct gqa *)module)->rope); }

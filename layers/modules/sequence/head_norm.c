@@ -69,7 +69,7 @@ static void sum_parts(const struct sl_module *module, const struct sl_context *c
                       const float *dy, const float *x, const float *rstd, float *sum) {
     const struct head_norm *norm = own(module);
     context->kernels->norms->rms_norm_backward(parts, rows, (size_t)norm->width, (size_t)norm->width, sl_rows_f32(dy),
-                                               sl_rows_of(context->storage, x), rstd, NULL, NULL, sl_rows_f32(NULL),
+                                               sl_saved_x(context, x), rstd, NULL, NULL, sl_rows_f32(NULL),
                                                sl_out_f32(NULL), sum, sl_at(context, &norm->no_shift), NULL);
 }
 
@@ -78,7 +78,7 @@ static void sum_leaves(const struct sl_module *module, struct sl_context *contex
                        const float *rstd, float *sum) {
     const struct head_norm *norm = own(module);
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    const bool half = context->storage != SL_F32;
+    const bool half = context->saved.x != SL_F32;
     const size_t leaves = (size_t)norm->leaves, width = (size_t)norm->width, heads = (size_t)norm->heads / leaves;
     const size_t microbatches = sl_call_microbatches(context), rows = (size_t)context->rows / microbatches;
     const size_t columns = heads * width, words = half ? columns / 2 : columns; /* columns of x, in words */
@@ -102,7 +102,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const size_t rows = (size_t)context->rows * (size_t)norm->heads;
     const float *scale = sl_value(module, context, SCALE), *rstd = sl_at(context, &norm->norm.rstd);
     float *sum = sl_at(context, &norm->norm.sum[SCALE]);
-    const struct sl_rows in = sl_rows_of(context->storage, x);
+    const struct sl_rows in = sl_saved_x(context, x);
     if (!module->frozen && norm->leaves > 1)
         sum_leaves(module, context, dy, x, rstd, sum);
     else if (!module->frozen)

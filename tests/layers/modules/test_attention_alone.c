@@ -158,7 +158,7 @@ static struct rig run(int number, const struct sl_gemm_backend *gemm, enum sl_dt
     alone = stores;
     q = o = d_o = d = left = 0;
     open_rig_like(&rig, &like, make(number), 1);
-    rig.context.storage = storage;
+    rig.context.storage = rig.context.saved.x = rig.context.saved.dy = storage;
     for (int i = 0; i < rig.parameters.count; i++) {
         float *values = sl_parameter_value(&rig.parameters, i);
         const size_t n = rig.parameters.list[i].count;

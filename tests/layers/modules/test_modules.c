@@ -579,7 +579,7 @@ static void test_weights_receive_no_x_that_lasts_until_input(void **state) {
             struct rig rig;
             for (int i = 0; i < 3; i++) child[i] = sl_module_new(&reading, "", 6, 6);
             open_rig_like(&rig, &like, sl_sequential("", 3, child), 1);
-            rig.context.storage = (enum sl_dtype)storage;
+            rig.context.storage = rig.context.saved.x = rig.context.saved.dy = (enum sl_dtype)storage;
             assert_int_equal(rig.module->x.lasts, SL_UNTIL_INPUT);
             forward(&rig);
             backward(&rig);

@@ -109,8 +109,21 @@ static void round_biases(struct rig *rig) {
     sl_parameters_round(&rig->parameters, rig->context.kernels, 0);
 }
 
+/* Calls W once for the groups of all microbatches. */
+static void weigh_at_once(struct rig *rig) {
+    const struct sl_module *module = rig->module;
+    set_microbatch(rig, 0);
+    rig->context.accumulate = false;
+    rig->context.microbatches = rig->microbatches;
+    rig->context.rows *= rig->microbatches;
+    assert_int_equal(sl_module_backward_weight(module, &rig->context, rig->x, rig->dy), SL_OK);
+    rig->context.rows /= rig->microbatches;
+    rig->context.microbatches = 0;
+    sl_device.settle(NULL);
+}
+
 static void run(struct rig *rig, const struct subject *subject, const struct sl_gemm_backend *gemm, int group,
-                bool weights_follow) {
+                bool weights_follow, bool at_once) {
     const struct sl_plan like = {.gemm = gemm,
                                  .precision = SL_BF16,
                                  .rows = 2 * ROWS,
@@ -123,11 +136,14 @@ static void run(struct rig *rig, const struct subject *subject, const struct sl_
     if (sl_gemm_leaves_bf16(gemm)) round_biases(rig);
     forward(rig);
     backward(rig);
-    weigh(rig, false);
+    if (at_once)
+        weigh_at_once(rig);
+    else
+        weigh(rig, false);
 }
 
 static int operands_of(const struct sl_module *module) {
-    int count = module->x.given == SL_BF16;
+    int count = sl_reads_operand(&module->x);
     for (int i = 0; i < module->children; i++) count += operands_of(module->child[i]);
     return count;
 }
@@ -157,8 +173,8 @@ static void expect_operands_of(const struct sl_gemm_backend *gemm, const struct 
     const bool on_device = rounding.on_device;
     struct rig rig, plain;
     rounding.on_device = false;
-    run(&rig, subject, gemm, group, weights_follow);
-    run(&plain, subject, &rounding, group, weights_follow);
+    run(&rig, subject, gemm, group, weights_follow, false);
+    run(&plain, subject, &rounding, group, weights_follow, false);
     expect_same(&plain, &rig, subject->fuses && sl_gemm_leaves_bf16(gemm));
     assert_int_equal(operands_of(plain.module), 0);
     if (operands_of(rig.module) != (on_device ? subject->operands : 0))
@@ -189,9 +205,25 @@ static void so_have_those_that_weights_read_at_once(void **state) {
     for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++) expect_operands(&subjects[s], 1, true);
 }
 
+/* A W of several groups steps over the rows of each array in that array's type. */
+static void so_have_groups_that_are_weighed_at_once(void **state) {
+    const struct sl_gemm_backend *gemm = sl_gemm_find("reference", NULL);
+    (void)state;
+    for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++)
+        for (int group = 1; group <= MICROBATCHES / 2; group *= 2) {
+            struct rig alone, together;
+            run(&alone, &subjects[s], gemm, group, false, false);
+            run(&together, &subjects[s], gemm, group, false, true);
+            expect_same(&alone, &together, false);
+            close_rig(&alone);
+            close_rig(&together);
+        }
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {cmocka_unit_test(operands_have_the_bits_of_floats_that_are_rounded),
-                                       cmocka_unit_test(so_have_those_that_weights_read_at_once)};
+                                       cmocka_unit_test(so_have_those_that_weights_read_at_once),
+                                       cmocka_unit_test(so_have_groups_that_are_weighed_at_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,7 +132,7 @@ static void run(struct sl_module *module, bool stored, float *y, float *dx) {
     const struct ends forth = {rig.x, rig.y, settle(rig.x, STREAM), device_array(STREAM, sizeof(uint16_t))};
     const struct ends back = {rig.dy, rig.dx, settle(rig.dy, STREAM), device_array(STREAM, sizeof(uint16_t))};
     rig.context.kernels = &kernels;
-    rig.context.storage = SL_BF16;
+    rig.context.storage = rig.context.saved.x = rig.context.saved.dy = SL_BF16;
     if (leaves_bf16()) assert_true(sl_reads_copy(&rig.module->x) && sl_reads_copy(&rig.module->y));
     give(&rig, &forth, stored, sl_reads_copy(&rig.module->x), &result);
     assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
@@ -193,7 +193,7 @@ static float *gradients_of(struct sl_module *module, bool wants_dx, size_t *coun
         .precision = SL_BF16, .storage = SL_BF16, .rows = ROWS, .wgrad_group = 1, .has_dx = true};
     open_rig_like(&rig, &like, module, 1);
     round_parameters(&rig);
-    rig.context.storage = SL_BF16;
+    rig.context.storage = rig.context.saved.x = rig.context.saved.dy = SL_BF16;
     void *const x = settle(rig.x, STREAM), *const dy = settle(rig.dy, STREAM);
     float *gradients, *at;
     *count = 0;

@@ -72,7 +72,6 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     }
     sl_plan_ends(module, module->child[DOWN], module->child[OUT]);
     module->x.reads = module->child[DOWN]->x.reads;
-    module->operand_readers = 1;
     return SL_OK;
 }
 
@@ -238,7 +237,7 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
 /* OUTPUT for attention: if only products read bf16, the floats. */
 static const float *output_of(const struct sl_module *module, const struct sl_context *context) {
     return sl_mla_of(module)->kept[OUTPUT].operand ? sl_mla_at(module, context, OUTPUT)
-                                                   : sl_mla_stored(module, context, OUTPUT);
+                                                   : sl_mla_stored(module, context, OUTPUT).at;
 }
 
 /* Rotates gradients back. Each leaf has written its own gradient of the keys: they are added in tree order. */
@@ -316,8 +315,9 @@ static int mla_backward_input(const struct sl_module *module, struct sl_context 
 static int mla_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy) {
     for (int i = 0; i < module->children; i++)
-        SL_TRY(sl_module_backward_weight(module->child[i], context, sl_mla_input_of(module, context, i, x),
-                                         i == OUT ? dy : sl_mla_stored(module, context, sl_mla_gradient[i])));
+        SL_TRY(sl_saved_backward_weight(module->child[i], context, sl_mla_input_of(module, context, i, x),
+                                        i == OUT ? sl_saved_dy(context, dy)
+                                                 : sl_mla_stored(module, context, sl_mla_gradient[i])));
     return SL_OK;
 }
 

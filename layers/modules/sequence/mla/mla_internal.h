@@ -76,9 +76,9 @@ static inline void sl_mla_keep(const struct sl_module *module, const struct sl_c
 extern const enum tensor sl_mla_input[CHILDREN], sl_mla_gradient[CHILDREN];
 
 /* TENSOR in its saved type. */
-const float *sl_mla_stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor);
+struct sl_rows sl_mla_stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor);
 /* Child I's x in its saved type; X is the module's own. */
-const float *sl_mla_input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x);
+struct sl_rows sl_mla_input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x);
 /* Calls child I's backward_input, after its gradient has been written; X is the module's own. */
 int sl_mla_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x, float *dx);
 

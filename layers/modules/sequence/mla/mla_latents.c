@@ -51,10 +51,8 @@ int sl_mla_plan_latents(struct mla *mla, struct sl_plan *plan) {
     const size_t rows = (size_t)plan->rows, half = rows * mla->latent;
     struct sl_kept *kept = mla->kept;
     if (mla->rope && sl_reads_operand(&module->child[K_ROPE]->x) && sl_reads_operand(&module->child[Q_ROPE]->x)) {
-        sl_give_operand(module->child[Q_ROPE]);
         SL_TRY(sl_plan_kept_input(plan, module->child[K_ROPE], 2 * half, keys, &kept[LATENT]));
     } else if (cuts_nothing(mla)) {
-        if (sl_reads_operand(&module->child[Q_UP]->x)) sl_give_operand(module->child[Q_UP]);
         SL_TRY(sl_plan_kept_input(plan, module->child[KV_UP], 2 * half, SL_UNTIL_WEIGHT, &kept[LATENT]));
         kept[LATENT].unread = true;
     } else {
