@@ -80,7 +80,8 @@ static int plan_gelu(struct sl_plan *plan, size_t size, struct sl_kept *x) {
     return sl_plan_operand(plan, size, !plan->forward_only, SL_UNTIL_INPUT, x);
 }
 
-/* Plans the saved arrays of edge I, of SIZE elements; its other arrays lie in a buffer. */
+/* Plans the saved arrays of edge I, of SIZE elements; its other arrays lie in a buffer. If the storage is float32,
+ * saved floats lie in the stash, except for operands. */
 static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size_t size, struct edge *edge) {
     static const struct sl_place none = {0};
     struct sl_module *before = module->child[i], *after = module->child[i + 1];
@@ -102,18 +103,6 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
     else if (sl_is_kept(&before->y))
         SL_TRY(sl_plan_kept_at(plan, &none, size, before->y.lasts, &edge->gradient));
     return SL_OK;
-}
-
-/* Returns whether the edge's floats lie in the stash: if the storage is float32 they do, except for operands. */
-static bool stashes_input(const struct sl_module *module, const struct sl_plan *plan, int i) {
-    const struct sl_module *after = module->child[i + 1];
-    return plan->storage == SL_F32 && sl_is_kept(&after->x) && !sl_reads_operand(&after->x) &&
-           !edge_of(module, i)->gelu;
-}
-
-static bool stashes_gradient(const struct sl_module *module, const struct sl_plan *plan, int i) {
-    const struct sl_module *before = module->child[i];
-    return plan->storage == SL_F32 && sl_is_kept(&before->y) && !sl_reads_operand(&before->y);
 }
 
 /* Returns whether child I reads its dy both as floats and as an operand, which child I + 1 writes beside them. */
@@ -152,7 +141,7 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
     for (int i = 0; i < count; i++) {
         const size_t width = (size_t)module->child[i]->out;
         SL_TRY(plan_edge(module, plan, i, (size_t)plan->rows * width, &edges[i]));
-        const bool stashed = stashes_input(module, plan, i) && stashes_gradient(module, plan, i);
+        const bool stashed = edges[i].activation.values.stashed && edges[i].gradient.values.stashed;
         if (!stashed && width > columns[i % 2]) columns[i % 2] = width;
         const bool beside = stores_gradient_beside(module, plan, i) || stores_beside(module, plan, i);
         if (beside && width > stored[i % 2]) stored[i % 2] = width;
@@ -162,8 +151,8 @@ static int plan_edges(struct sl_module *module, struct sl_plan *plan) {
         sl_plan_workspace(plan, sl_plan_rows(plan) * stored[i] * sizeof(uint16_t), &room[i]);
     }
     for (int i = 0; i < count; i++) {
-        if (!stashes_input(module, plan, i)) edges[i].activation.values = buffer[i % 2];
-        if (!stashes_gradient(module, plan, i)) edges[i].gradient.values = buffer[i % 2];
+        if (!edges[i].activation.values.stashed) edges[i].activation.values = buffer[i % 2];
+        if (!edges[i].gradient.values.stashed) edges[i].gradient.values = buffer[i % 2];
         if (stores_gradient_beside(module, plan, i)) sl_plan_kept_beside(&edges[i].gradient, &room[i % 2]);
         if (reads_both(module, i)) edges[i].gradient.operand = edges[i].whole_gradient = true;
         if (stores_beside(module, plan, i)) sl_plan_kept_beside(&edges[i].activation, &room[i % 2]);
