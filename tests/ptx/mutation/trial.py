@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 CHECKER = 86  # exit status
+ROUNDS = 4  # in which a test is run by other seeds, if no other is left: orders and numbers of blocks are drawn
 
 
 class Candidate:
@@ -63,14 +64,14 @@ def candidates(tests, kernel, block):
 
 
 def try_out(mutant, tests, folder, seed, most):
-    """Sets the mutant's caught (by whom), by (the test) and said. MOST: so many tests are run."""
-    chosen = candidates(tests, mutant.kernel.name, mutant.block)
-    mutant.caught, mutant.by, mutant.said = None, None, "none of %d tests that run it notices it" % len(chosen) if chosen else "no test runs it"
-    if len(chosen) > most:
-        mutant.said = "none of the first %d of %d tests that run it notices it" % (most, len(chosen))
+    """Sets the mutant's caught (by whom), by (the test) and said. MOST: so many runs of tests."""
+    chosen = candidates(tests, mutant.kernel.name, mutant.block)[:most]
+    mutant.caught, mutant.by = None, None
+    mutant.said = "none of %d tests that run it notices it" % len(chosen) if chosen else "no test runs it"
+    runs = [(candidate, 100 * seed + turn) for turn in range(ROUNDS) for candidate in chosen]
     try:
-        for candidate in chosen[:most]:
-            mutant.caught, said = candidate.run(folder, seed)
+        for candidate, own in runs[:most]:
+            mutant.caught, said = candidate.run(folder, own)
             if mutant.caught:
                 mutant.by, mutant.said = candidate, said
                 return
