@@ -11,7 +11,17 @@ set(SL_DEVICE_ENVIRONMENT) # of tests
 set(SL_DEVICE_OWN) # the device's table, which has target regions
 set(SL_DEVICE_SOURCES)
 set(SL_REGIONS)
-set(SL_REGION_LAUNCHER) # what compiles the library's files with regions, before the compiler
+set(SL_REGION_LAUNCHER) # what compiles files with regions, before the compiler
+
+# sl_link_regions(TARGET FILE...): TARGET has no other files than these, all with target regions. If SL_REGION_LAUNCHER is set, each is
+# linked with the device's runtime.
+function(sl_link_regions target)
+    if(SL_REGION_LAUNCHER)
+        target_compile_options(${target} PRIVATE -foffload-lto -Wno-unused-command-line-argument)
+        set_property(TARGET ${target} PROPERTY C_COMPILER_LAUNCHER ${SL_REGION_LAUNCHER} ${CMAKE_C_COMPILER_LAUNCHER})
+        set_source_files_properties(${ARGN} PROPERTIES OBJECT_DEPENDS ${SL_REGION_LAUNCHER})
+    endif()
+endfunction()
 
 # Without these the compiler works, until it comes to a target region. Sets sl_runtime, the folder of its own libraries.
 function(sl_need_offloading why)
