@@ -44,6 +44,7 @@ static struct gpipe_task *get(struct gpipe_queue *queue) {
 static void die(void *arg) {
     struct gpipe_worker *worker = arg;
     worker->task->end = GPIPE_DIED;
+    worker->task->ended = sl_now();
     sl_device.close();
     put(&worker->pool->out, worker->task);
 }
@@ -62,6 +63,7 @@ static void *work(void *arg) {
         task->began = sl_now();
         pthread_cleanup_push(die, worker);
         if (!stops) task->end = opened ? pool->execute(pool->arg, task) : GPIPE_BROKEN;
+        task->ended = sl_now();
         pthread_cleanup_pop(0);
         if (stops) sl_device.close();
         put(&pool->out, task);
@@ -121,7 +123,7 @@ static void give_up(struct gpipe_pool *pool) {
     while (pool->in.first) {
         struct gpipe_task *task = get(&pool->in);
         task->end = GPIPE_BROKEN;
-        task->began = sl_now();
+        task->began = task->ended = sl_now();
         put(&pool->out, task);
     }
 }
@@ -130,7 +132,7 @@ struct gpipe_task *gpipe_pool_take(struct gpipe_pool *pool) {
     for (;;) {
         struct gpipe_task *task = get(&pool->out);
         struct gpipe_worker *worker = &pool->worker[task->worker];
-        pool->worked += sl_now() - task->began;
+        pool->worked += task->ended - task->began; /* not until now: the worker is at its next task already */
         if (task->end == GPIPE_DIED) {
             bury(pool, worker);
             pool->died++;

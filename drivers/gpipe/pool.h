@@ -25,11 +25,11 @@ struct gpipe_task {
     const float *from; /* forward: x; backward: dy */
     float *to;         /* forward: y; backward: dx, or NULL */
     /* Set by the pool. */
-    bool stops;   /* ends the worker that receives it */
-    int attempts; /* so far */
-    int worker;   /* index of its worker */
-    void *queue;  /* the worker's queue on its device */
-    double began; /* seconds, as sl_now() */
+    bool stops;          /* ends the worker that receives it */
+    int attempts;        /* so far */
+    int worker;          /* index of its worker */
+    void *queue;         /* the worker's queue on its device */
+    double began, ended; /* of the attempt, in seconds, as sl_now(); set by the worker */
     enum gpipe_end end;
     struct gpipe_task *next; /* in a queue */
 };

@@ -54,6 +54,15 @@ call --queues --workers 3 --microbatches 8 --partitions 4
 used 3 32 66.7 && grep -q 'workers: 3 started, 0 died' out
 point 'three workers take two rounds for four partitions'
 
+# A task that waits to be taken out of the queue keeps no worker busy.
+bad=0
+for run in 1 2 3 4 5 6 7 8 9 10; do
+    call --queues --workers 1 --microbatches 32 --partitions 8 --json
+    sed 's/.*"utilization"://; s/}//' out | awk '{ exit !($1 > 0 && $1 <= 1) }' || bad=1
+done
+[ $bad = 0 ]
+point 'a worker is busy for at most all of its time'
+
 # ---- trouble ----
 
 call --queues --fail 1@F2 --kill 0@1B1
