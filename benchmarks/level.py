@@ -11,7 +11,7 @@ LEVELS = {
     "sse": {"kernels": "x86-64-v2", "ours": "2", "onednn": "SSE41", "xla": "SSE4_2", "torch": "default"},
     "avx2": {"kernels": "x86-64-v3", "ours": "3", "onednn": "AVX2", "xla": "AVX2", "torch": "avx2"},
     "avx512": {"kernels": "x86-64-v4", "ours": "4", "onednn": "AVX512_CORE_BF16", "xla": "AVX512", "torch": "avx512"},
-    "amx": {"kernels": "x86-64-v4", "ours": "5", "onednn": "AVX512_CORE_AMX", "xla": "AMX", "torch": "amx"},
+    "amx": {"kernels": "x86-64-v4", "ours": "5", "onednn": "AVX512_CORE_AMX", "xla": "AMX", "torch": "avx512"},
 }
 
 
@@ -23,7 +23,7 @@ def force(name):
     os.environ["SHARDLOOP_CPU_LEVEL"] = level["ours"]
     os.environ["ONEDNN_MAX_CPU_ISA"] = os.environ["DNNL_MAX_CPU_ISA"] = level["onednn"]
     os.environ["ATEN_CPU_CAPABILITY"] = level["torch"]
-    os.environ["MKL_ENABLE_INSTRUCTIONS"] = {"sse": "SSE4_2"}.get(name, name.upper())
+    os.environ["MKL_ENABLE_INSTRUCTIONS"] = {"sse": "SSE4_2", "amx": "AVX512_E4"}.get(name, name.upper())
 
 
 def of_peer(name, environment):

@@ -57,7 +57,7 @@ struct cpu {
     const struct sl_few_rows_widening *few_widening;
     const struct sl_few_rows_bf16 *few_bf16;
     const struct sl_many_rows *many;
-    void (*tiles)(const struct sl_tile_product *product);
+    sl_multiply_tiles *tiles;
     struct sl_gemm library, rest; /* of a microbatch's rows: of each equal part; of the remaining rows */
 };
 
@@ -106,7 +106,7 @@ static bool fits_bf16(const struct sl_gemm *gemm, size_t lanes) {
 }
 
 /* Returns NULL if the library is faster, or for one row. */
-static void (*choose_tiles(const struct sl_gemm *gemm))(const struct sl_tile_product *) {
+static sl_multiply_tiles *choose_tiles(const struct sl_gemm *gemm) {
     const struct sl_tile_rows *tiles = sl_tile_rows_select();
     if (!tiles || gemm->dtype != SL_BF16 || gemm->m == 1) return NULL;
     if (!gemm->transpose_a && !gemm->transpose_b) return tiles->multiply;
@@ -351,35 +351,17 @@ static void share_rows(const struct operands *o, size_t m, struct sl_crew *crew)
     sl_crew_run(crew, (int)((m + rows.each - 1) / rows.each), multiply_part, &rows);
 }
 
-/* ---- tiles: threads share columns, so that each column of B is copied once ---- */
-
-struct columns {
-    const struct operands *operands;
-    size_t rows, each; /* each: of each part except the last */
-};
-
-static void multiply_tiles(void *arg, int part) {
-    const struct columns *columns = arg;
-    const struct operands *o = columns->operands;
-    const size_t n = (size_t)o->gemm->n, first = columns->each * (size_t)part, left = n - first;
-    const struct sl_tile_product product = {.m = columns->rows,
-                                            .n = n,
+static void multiply_by_tiles(const struct operands *o, size_t m, struct sl_crew *crew) {
+    const struct sl_tile_product product = {.m = m,
+                                            .n = (size_t)o->gemm->n,
                                             .k = (size_t)o->gemm->k,
-                                            .first = first,
-                                            .end = first + (left < columns->each ? left : columns->each),
+                                            .end = (size_t)o->gemm->n,
                                             .a = (const void *)o->a,
                                             .b = o->b,
                                             .bias = o->bias,
                                             .accumulate = o->accumulate,
                                             .c = o->c};
-    ((const struct cpu *)o->gemm->state)->tiles(&product);
-}
-
-static void share_tiles(const struct operands *o, size_t m, struct sl_crew *crew) {
-    const size_t n = (size_t)o->gemm->n, k = (size_t)o->gemm->k, threads = (size_t)sl_crew_threads(crew);
-    const bool shared = n * (m > k ? m : k) >= SHARED_WEIGHTS;
-    struct columns columns = {o, m, shared ? sl_round_up((n + threads - 1) / threads, SL_TILE_COLUMNS) : n};
-    sl_crew_run(crew, (int)((n + columns.each - 1) / columns.each), multiply_tiles, &columns);
+    sl_tile_rows_share(((const struct cpu *)o->gemm->state)->tiles, &product, crew);
 }
 
 /* ---- few rows, with columns shared by threads: B's rows are columns of C, or B is a copy in strips ---- */
@@ -455,7 +437,7 @@ static int multiply(const struct operands *o, int count, struct sl_crew *crew) {
     const size_t m = (size_t)count * (size_t)o->gemm->m, n = (size_t)o->gemm->n;
     if (cpu->library.backend) return share_products(o, count, crew);
     if (cpu->tiles) {
-        share_tiles(o, m, crew);
+        multiply_by_tiles(o, m, crew);
         return SL_OK;
     }
     const bool dots = o->gemm->transpose_b && (cpu->few || cpu->few_bf16);

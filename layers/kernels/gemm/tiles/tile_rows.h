@@ -11,11 +11,12 @@
 #ifndef SL_LAYERS_KERNELS_TILES_TILE_ROWS_H
 #define SL_LAYERS_KERNELS_TILES_TILE_ROWS_H
 
+#include "spmd/base/crew.h"
 #include "spmd/base/numbers/dtype.h"
 
 SL_BEGIN_C
 
-/* Columns of C that threads compute apart are best multiples of this. */
+/* Columns that are copied together: threads' columns of C are multiples of so many. */
 enum { SL_TILE_COLUMNS = 64 };
 
 /* Operands of a product, and columns [FIRST, END) of C [m, n] that a call computes. */
@@ -27,19 +28,22 @@ struct sl_tile_product {
     struct sl_out c;   /* floats, unrounded, or rounded with or without a bf16 copy */
 };
 
+typedef void sl_multiply_tiles(const struct sl_tile_product *product);
+
 struct sl_tile_rows {
-    /* C = A [m, k] B [k, n]. */
-    void (*multiply)(const struct sl_tile_product *product);
-    /* C = A [m, k] B^T, B stored [n, k]. */
-    void (*multiply_transposed)(const struct sl_tile_product *product);
-    /* C = A^T B, A stored [k, m], B [k, n]. */
-    void (*multiply_gradient)(const struct sl_tile_product *product);
+    sl_multiply_tiles *multiply;            /* C = A [m, k] B [k, n] */
+    sl_multiply_tiles *multiply_transposed; /* C = A [m, k] B^T, B stored [n, k] */
+    sl_multiply_tiles *multiply_gradient;   /* C = A^T B, A stored [k, m], B [k, n] */
 };
 
 extern const struct sl_tile_rows sl_tile_rows_amx;
 
 /* Returns the table, or NULL if this process cannot use tiles. */
 const struct sl_tile_rows *sl_tile_rows_select(void);
+
+/* Computes all columns of PRODUCT by MULTIPLY, on all threads of CREW (may be NULL) unless it is small. Each column
+ * of B is copied once. */
+void sl_tile_rows_share(sl_multiply_tiles *multiply, const struct sl_tile_product *product, struct sl_crew *crew);
 
 SL_END_C
 #endif
