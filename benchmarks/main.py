@@ -23,7 +23,7 @@ import parent
 import report
 from gpu_model import counts
 from programs import Failure, note
-from suite import BENCHMARKS, LONG, Suite
+from suite import BENCHMARKS, LONG, STEPS, Suite
 
 WRITTEN = "build/benchmarks.json"
 
@@ -50,6 +50,7 @@ def read_options():
                         "what they move and how long they take: " + "; ".join(gpu_model.JOBS))
     parser.add_argument("--build", metavar="DIR", help="a build to use as it is; else build/host or build/cuda")
     parser.add_argument("--level", choices=level.LEVELS, help="instructions of older CPUs: " + ", ".join(level.LEVELS))
+    parser.add_argument("--precision", choices=["f32", "bf16"], help="of the products' operands, for us and for the peers, with --only of " + ", ".join(STEPS))
     parser.add_argument("--compare", metavar="OLD.json", help="then compare with what an earlier run wrote")
     parser.add_argument("--measured", metavar="NEW.json", help="with --compare: what to compare, instead of measuring")
     parser.add_argument("--against", metavar="DIR", help="instead: in turns with the build of another commit there; parent: with that "
@@ -65,6 +66,10 @@ def read_options():
         parser.error("--predict goes with --json, --kernels and --build alone")
     if options.kernels and options.predict is None:
         parser.error("--kernels goes with --predict")
+    if options.precision and (not options.only or set(options.only) - set(STEPS)):
+        parser.error("--precision goes with --only of " + ", ".join(STEPS))
+    if options.precision and (options.gpu or options.predict is not None or options.compare or options.against):
+        parser.error("--precision goes without --gpu, --predict, --compare and --against")
     if options.measured and not options.compare:
         parser.error("--measured goes with --compare")
     if options.against and (options.compare or options.peers):
@@ -110,7 +115,7 @@ def describe(options):
 def measure(options, about):
     """Runs the benchmarks and writes what they say."""
     suite = gpu.Suite(options) if options.gpu else Suite(options.build, options.quick, options.peers, options.only,
-                                                         options.level)
+                                                         options.level, options.precision)
     results = []
     for name in suite.benchmarks(options.quick) if options.gpu else options.only:
         note(f"measuring {name}")

@@ -108,7 +108,7 @@ def print_results(results):
         if result["benchmark"] in LONG:
             continue
         floor = result["floor_ms"]
-        rows.append(row(result["benchmark"], "ours", result, floor, result))
+        rows.append(row(", ".join(filter(None, (result["benchmark"], result.get("precision")))), "ours", result, floor, result))
         if "plain" in result:
             rows.append(row("", "ours, plain", result["plain"], floor, result))
         rows += [row("", f"ours, {name}", run, "", result) for name, run in result.get("ours", {}).items()]

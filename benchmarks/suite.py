@@ -82,6 +82,8 @@ BENCHMARKS = {
 }
 LONG = ["published", "prices", "exactness", "predictions", "stages", "synthesis", "random_models"]  # which --quick leaves out unless they are named; rows have what they say
 
+STEPS = ["notebook_step", "wide_step", "transformer_step", "generate"]  # which can have another precision
+
 # The model as the peers' programs take it; bench_step knows it by name. Then how much of it is measured: rounds of ours
 # and each peer in turns, our steps and floors a round, the peers' steps.
 JOBS = {
@@ -166,12 +168,13 @@ WIDE = 0.1  # an interval wider than this part of the median asks for more
 
 
 class Suite:
-    def __init__(self, build, quick=False, peers=False, only=(), forced=None):
-        """BUILD: the folder of the build; FORCED: the CPU level, None for the CPU's own."""
+    def __init__(self, build, quick=False, peers=False, only=(), forced=None, precision=None):
+        """BUILD: the folder of the build; FORCED: the CPU level, None for the CPU's own; PRECISION: of the STEPS' products, None for floats."""
         self.build = pathlib.Path(build)
         self.quick = quick
         self.with_peers = peers
         self.level = forced
+        self.precise = ["--precision", precision] if precision else []
         level.check_build(forced, self.build)
         self.watch = noise.Watch()
         needed = sum([BENCHMARKS[name] for name in only], []) if peers else []
@@ -189,7 +192,7 @@ class Suite:
         """The result of the benchmark NAME, and what disturbed it; None where it cannot be measured here."""
         self.watch = noise.Watch()
         result = getattr(self, name)()
-        return result and result | {"noise": self.watch.told()}
+        return result and result | ({"precision": self.precise[1]} if self.precise else {}) | {"noise": self.watch.told()}
 
     def rounds(self, planned, runs):
         """Numbers of rounds: PLANNED ones, then more while RUNS, results that have samples_ms, tell too little."""
@@ -201,7 +204,7 @@ class Suite:
     # ---- steps
 
     def our_step(self, job, schedule, options):
-        (result,) = self.ours("benchmarks/bench_step", "--job", job, "--schedule", schedule, *options.split())
+        (result,) = self.ours("benchmarks/bench_step", "--job", job, "--schedule", schedule, *options.split(), *self.precise)
         return result | {"ms_median": result["ms"]}
 
     def step(self, job):
@@ -212,7 +215,7 @@ class Suite:
             looping.append(self.our_step(job, "looping", amount["ours"]))
             others["plain"].append(self.our_step(job, "plain", amount["ours"]))
             for name, peer in STEP_PEERS.items() if self.with_peers and number < amount["rounds"] else ():
-                results = self.peers.run(name, *peer, *JOBS[job]["model"].split(), *amount["peers"].split())
+                results = self.peers.run(name, *peer, *JOBS[job]["model"].split(), *amount["peers"].split(), *self.precise)
                 others.setdefault(name, []).extend(results)
                 looping.append(self.our_step(job, "looping", amount["ours"]))
         result = {"benchmark": job} | summary(looping) | best(looping + others["plain"])
@@ -231,7 +234,7 @@ class Suite:
     # ---- the transformer
 
     def our_transformer(self, options):
-        (result,) = self.ours("benchmarks/bench_transformer", *options.split())
+        (result,) = self.ours("benchmarks/bench_transformer", *options.split(), *self.precise)
         return result | {"ms_median": result["ms"]}
 
     def race_transformer(self, name, ours, variants, peers, batch=None):
@@ -246,7 +249,7 @@ class Suite:
             for peer in peers if self.with_peers and number < amount["rounds"] else ():
                 environment, *command = TRANSFORMER_PEERS[peer]
                 command += ["--job", "generate"] if name == "generate" else []
-                lines = self.peers.run(peer, environment, *command, *amount["peers"].split())
+                lines = self.peers.run(peer, environment, *command, *amount["peers"].split(), *self.precise)
                 others.setdefault(peer, []).extend(line for line in lines if not batch or line["batch"] == batch)
                 runs.append(self.our_transformer(f"{ours} {amount['ours']}"))
         summaries = {other: summary(found) for other, found in others.items() if found}

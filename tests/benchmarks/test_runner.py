@@ -203,6 +203,10 @@ def compares(work):
 def bad_options(work):
     refuses("--measured goes with --compare", "--measured", work / "new.json")
     refuses("invalid choice: 'avx9'", "--level", "avx9")
+    refuses("invalid choice: 'f8'", "--only", "wide_step", "--precision", "f8")
+    refuses("--precision goes with --only of notebook_step", "--precision", "bf16")
+    refuses("--precision goes with --only of notebook_step", "--only", "wide_step", "--only", "published", "--precision", "bf16")
+    refuses("--precision goes without --gpu", "--only", "wide_step", "--precision", "bf16", "--compare", work)
     refuses("invalid choice: 'nothing'", "--only", "nothing")
     refuses("--against goes without", "--against", work, "--peers")
     refuses("--limit 3: a ratio from 1.01 to 2", "--against", work, "--limit", "3")
