@@ -5,6 +5,7 @@
 #ifndef SL_LAYERS_KERNELS_ATTENTION_TILES_INTERNAL_H
 #define SL_LAYERS_KERNELS_ATTENTION_TILES_INTERNAL_H
 
+#include "layers/kernels/loops/smaller_internal.h"
 #include "layers/kernels/loops/vectors_internal.h"
 #include "spmd/base/memory.h"
 #include "spmd/base/numbers/vector_math.h"
@@ -39,7 +40,6 @@ SL_INLINE void load_columns(const float *x, size_t row, vector to[4]) {
 }
 #else
 #include "layers/kernels/loops/lanes_internal.h"
-#include "layers/kernels/loops/smaller_internal.h"
 #define EACH_TILE(...)
 #define TILES static __attribute__((noinline, unused))
 #define SETTLE(pointer) __asm__("" : "+r"(pointer))
