@@ -192,6 +192,22 @@ static void stored_inputs_are_widened(void **state) {
     }
 }
 
+/* Backward of a saved bf16 x gives DX rounded, too, if it is left so. */
+static void expect_left_rounded(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_rows dy,
+                                const uint16_t *x, struct sl_rows summand, const float *dx) {
+    float *rounded = device_floats(n->count);
+    uint16_t *stored = device_array(n->count, sizeof *stored);
+    backward_of(kernels, n, dy, sl_rows_bf16(x), summand, out_of(rounded, true, stored));
+    for (size_t i = 0; i < n->count; i++) {
+        const uint16_t half = sl_bf16_of_float(dx[i]);
+        const float want = sl_float_of_bf16(half);
+        assert_int_equal(stored[i], half);
+        assert_memory_equal(&rounded[i], &want, sizeof want);
+    }
+    release_array(rounded);
+    release_array(stored);
+}
+
 /* Backward of a saved bf16 x is backward of the widened x and of the rounded dy; also with dy, and with a summand,
  * stored as bf16 only. */
 static void expect_widened(const struct sl_norm_kernels *kernels, const struct norm *n, struct sl_rows dy,
@@ -206,6 +222,7 @@ static void expect_widened(const struct sl_norm_kernels *kernels, const struct n
     assert_memory_equal(dx, n->dx, n->count * sizeof *dx);
     assert_memory_equal(n->dgamma, dgamma, sums * sizeof *dgamma);
     assert_memory_equal(n->dbeta, dbeta, sums * sizeof *dbeta);
+    expect_left_rounded(kernels, n, dy, x, summand, dx);
     release_array(dgamma);
     release_array(dbeta);
 }
