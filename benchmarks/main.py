@@ -40,7 +40,7 @@ def read_options():
     )
     parser.add_argument("--only", choices=BENCHMARKS, action="append", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead of tables")
-    parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch, transformers and Open MPI and race them")
+    parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch, transformers, llama.cpp and Open MPI and race them")
     parser.add_argument("--quick", action="store_true", help="few steps, and what takes minutes only if it is named: does it run, and about how fast")
     parser.add_argument("--gpu", nargs="?", const="", metavar="FIGURES", help=gpu.HELP)
     parser.add_argument("--alone", action="store_true", help="with --gpu: without JAX and PyTorch")

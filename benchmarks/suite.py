@@ -72,7 +72,7 @@ BENCHMARKS = {
     "collectives": ["torch", "mpi"],
     "schedule_overhead": [],
     "startup": ["jax", "jax-0.4.25", "torch"],
-    "published": ["transformers"],
+    "published": ["transformers", "llama"],
     "prices": [],
     "exactness": [],
     "predictions": [],
@@ -462,8 +462,12 @@ class Suite:
 
     def published(self):
         """Milliseconds of a training step; the floor: its products. rows have each job."""
-        def run_peer(*options):
-            return self.peers.run("transformers", *python("transformers", "transformers_published.py"), *options) if self.with_peers else []
+        def run_peer(kind, *options):
+            if not self.with_peers:
+                return []
+            if kind == published.QUANTIZED:
+                return self.peers.run("llama.cpp", *python("llama", "llama_published.py"), *options)
+            return self.peers.run("transformers", *python("transformers", "transformers_published.py"), "--precision", kind, *options)
 
         try:
             model = published.find_model()

@@ -1,7 +1,7 @@
-"""published - a published model, SmolLM2-135M, beside Hugging Face's transformers on PyTorch, in turns: training, prompts,
-decoding, the start, and memory.
+"""published - a published model, SmolLM2-135M, in turns with peers: training, prompts, decoding, the start, and memory.
 
-Beside each stands its bound. A decoded token reads all weights once, at the rate at which all cores read. Training and
+The peer is Hugging Face's transformers on PyTorch for floats and bf16, and llama.cpp for the weights of the GGUF file as
+they lie. Beside each stands its bound. A decoded token reads all weights once, at the rate at which all cores read. Training and
 prompts multiply, at the best rate that products of a training's shapes reach on all cores.
 """
 
@@ -24,6 +24,7 @@ LAYERS, WIDTH, HEAD, HEADS, KEY_HEADS, INSIDE, VOCABULARY = 30, 576, 64, 9, 3, 1
 DENSE = LAYERS * (WIDTH * HEAD * (2 * HEADS + 2 * KEY_HEADS) + 3 * WIDTH * INSIDE)
 TABLE = VOCABULARY * WIDTH
 PROMPT, DECODED, CONTEXT, BATCH, SEQUENCE = 512, 64, 8, 4, 256
+QUANTIZED = "q4_1"  # the weights of the GGUF file
 BF16 = ("--storage", "bf16", "--precision", "bf16")
 
 
@@ -116,6 +117,9 @@ JOBS = [
     ("decode", "bf16", 1),
     ("start", "f32", 1),
     ("start", "bf16", 1),
+    ("prefill", QUANTIZED, PROMPT),
+    ("decode", QUANTIZED, 1),
+    ("start", QUANTIZED, 1),
 ]
 
 
@@ -133,23 +137,26 @@ def read_rate(run):
     return run(far)["read_gbs"]
 
 
-def bound_ms(job, kind, rates, reads):
-    """The least time of JOB; None: unknown. RATES: of products in GFLOP/s by type; READS: GB/s, as found in turns with the job."""
+def bound_ms(job, kind, rates, reads, file_bytes):
+    """The least time of JOB; None: unknown. RATES: of products in GFLOP/s by type; READS: GB/s, as found in turns with the job; FILE_BYTES: of the GGUF
+    file, which is little but weights."""
+    rates = rates | {QUANTIZED: rates["f32"]}
     if job == "train":
         return products(BATCH * SEQUENCE, SEQUENCE, BATCH * SEQUENCE, 3) / rates[kind] / 1e6
     if job == "prefill":
         return products(PROMPT, PROMPT, 1, 1) / rates[kind] / 1e6
     if job == "decode":
-        return (DENSE + TABLE) * (4 if kind == "f32" else 2) / statistics.median(reads) / 1e6
+        weights = file_bytes if kind == QUANTIZED else (DENSE + TABLE) * (4 if kind == "f32" else 2)
+        return weights / statistics.median(reads) / 1e6
     return None
 
 
 def measure(build, model, quick, watch, run, run_peer):
-    """A row for each of JOBS, with what find_model has found. RUN(options): bench_transformer's line; RUN_PEER(*options): the peer's lines, none where it
-    is absent."""
+    """A row for each of JOBS, with what find_model has found. RUN(options): bench_transformer's line; RUN_PEER(kind, *options): the lines of
+    the peer of that type, none where it is absent."""
     ours = Ours(build)
     rates = product_rates(run)
-    folders = {kind: export(ours.driver, model, kind) for kind in ("f32", "bf16")}
+    folders = {kind: export(ours.driver, model, kind) for kind in ("f32", "bf16")} | {QUANTIZED: model}
     rows, steps = [], 2 if quick else 4
     for job, kind, tokens in JOBS:
         mine, theirs, reads = [], [], []
@@ -160,16 +167,16 @@ def measure(build, model, quick, watch, run, run_peer):
                 mine.append(getattr(ours, job)(folders[kind], kind, steps))
             if job == "start":
                 began = time.perf_counter()
-                lines = run_peer("--model", folders[kind], "--job", "decode", "--precision", kind, "--steps", "1")
+                lines = run_peer(kind, "--model", folders[kind], "--job", "decode", "--steps", "1")
                 theirs += [line | {"samples_ms": [1e3 * (time.perf_counter() - began)]} for line in lines]
             else:
-                theirs += run_peer("--model", folders[kind], "--job", job, "--precision", kind, "--steps", str(steps if job == "train" else 4 * steps))
-        row = {"job": job, "precision": kind, "bound_ms": bound_ms(job, kind, rates, reads)} | ({"read_gbs": reads} if reads else {})
+                theirs += run_peer(kind, "--model", folders[kind], "--job", job, "--steps", str(steps if job == "train" else 4 * steps))
+        row = {"job": job, "precision": kind, "bound_ms": bound_ms(job, kind, rates, reads, model.stat().st_size)} | ({"read_gbs": reads} if reads else {})
         row |= samples.of_runs([times for times, _ in mine])
         row |= {"tokens_per_second": 1e3 * tokens / row["ms"], "peak_bytes": max(told["peak_bytes"] for _, told in mine)}
         if theirs:
             peer = samples.of_runs([line["samples_ms"] for line in theirs])
-            peer |= {"tokens_per_second": 1e3 * tokens / peer["ms"], "version": theirs[0]["version"]}
+            peer |= {"tokens_per_second": 1e3 * tokens / peer["ms"], "name": theirs[0]["peer"], "version": theirs[0]["version"]}
             row |= {"peer": peer | {"peak_bytes": max(line["peak_bytes"] for line in theirs)}}
         rows.append(row)
     return rows
@@ -177,11 +184,11 @@ def measure(build, model, quick, watch, run, run_peer):
 
 def print_table(rows, table):
     """TABLE prints rows of words."""
-    words = [["published model", "", "ms", "95 % of it", "tokens/s", "bound / ours", "peak MB", "transformers ms", "its peak MB", "its / ours"]]
+    words = [["published model", "", "ms", "95 % of it", "tokens/s", "bound / ours", "peak MB", "peer", "its ms", "its peak MB", "its / ours"]]
     for row in rows:
         low, high = row["interval_ms"]
         peer, bound = row.get("peer"), row["bound_ms"]
-        beside = [f"{peer['ms']:.1f}", f"{peer['peak_bytes'] / 1e6:.0f}", f"{peer['ms'] / row['ms']:.2f}"] if peer else ["", "", ""]
+        beside = [peer["name"], f"{peer['ms']:.1f}", f"{peer['peak_bytes'] / 1e6:.0f}", f"{peer['ms'] / row['ms']:.2f}"] if peer else ["", "", "", ""]
         words.append([row["job"], row["precision"], f"{row['ms']:.1f}", f"{low:.1f} - {high:.1f}",
                       f"{row['tokens_per_second']:.0f}" if row["job"] != "start" else "",
                       f"{100 * bound / row['ms']:.0f} %" if bound else "", f"{row['peak_bytes'] / 1e6:.0f}", *beside])

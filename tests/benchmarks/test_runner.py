@@ -246,8 +246,9 @@ def moved_bytes():
 
 def published_model(folder):
     rates, reads = {"f32": 100.0, "bf16": 200.0}, [9.0, 40.0, 10.0]
-    point(close(published.bound_ms("decode", "f32", rates, reads), 53.7919488), "a decoded token reads all weights once, at the median rate")
-    point(close(published.bound_ms("decode", "bf16", rates, reads), 26.8959744), "half as many bytes in bf16")
+    point(close(published.bound_ms("decode", "f32", rates, reads, 0), 53.7919488), "a decoded token reads all weights once, at the median rate")
+    point(close(published.bound_ms("decode", "bf16", rates, reads, 0), 26.8959744), "half as many bytes in bf16")
+    point(close(published.bound_ms("decode", published.QUANTIZED, rates, [10], 5e7), 5.0), "or the bytes of the file, where its weights are read as they lie")
     pairs = 4 * 2.5 * published.HEADS * published.LAYERS
     wanted = 2 * 4 * published.DENSE + 2 * published.TABLE + 4 * 64 * pairs
     point(published.products(4, 4, 1, 1) == wanted, "a prompt of four tokens: products, the last one's logits, ten pairs")
