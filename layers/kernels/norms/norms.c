@@ -107,22 +107,6 @@ static void forward_rms_norm(size_t rows, size_t cols, size_t whole, struct sl_r
 
 static size_t rms_norm_room(size_t parts, size_t rows, size_t cols) { return parts * blocks_of(rows) * 2 * cols; }
 
-/* Returns elements of a gradient from AT on, as any_gradient. */
-SL_INLINE few_floats load_gradients(const size_t count, const bool half_dy, const bool half, const void *dy,
-                                    size_t at) {
-    const few_floats all = load_elements(count, half_dy, dy, at);
-    return half && !half_dy ? widen_halves(count, round_floats(count, all)) : all;
-}
-
-/* Returns SUM plus the products of dx before rows are normalized, and x, from column C on of the row at AT. */
-SL_INLINE float dot_few(const size_t count, size_t c, size_t at, const void *dy, const bool half_dy, const void *x,
-                        const bool half, const float *gamma, float sum) {
-    const few_floats slope = load_gradients(count, half_dy, half, dy, at + c), scale = load_floats(count, gamma + c);
-    const few_floats in = load_elements(count, half, x, at + c);
-    for (size_t k = 0; k < count; k++) sum += OF(slope, k) * OF(scale, k) * OF(in, k);
-    return sum;
-}
-
 /* Computes FEW columns from C on of COUNT rows from FIRST on. ALONG: of each row, the part of dx along x. SUMS [2,
  * cols] get the rows' parts of dgamma and dbeta, if WEIGHS. The other arguments are those of backward_block. */
 SL_INLINE void backward_few(const size_t few, size_t c, size_t first, size_t count, size_t cols, const void *dy,
@@ -136,8 +120,8 @@ SL_INLINE void backward_few(const size_t few, size_t c, size_t first, size_t cou
         const size_t at = (first + r) * cols + c;
         const float factor = rstd[first + r], part = along[r];
         const few_floats in = load_elements(few, half, x, at);
-        const few_floats slope = load_gradients(few, half_dy, half, dy, at);
-        few_floats value = in;
+        few_floats slope = load_elements(few, half_dy, dy, at), value = in;
+        if (half && !half_dy) slope = widen_halves(few, round_floats(few, slope));
         for (size_t k = 0; k < few; k++) {
             OF(value, k) = factor * (OF(slope, k) * OF(scale, k) - OF(in, k) * part);
             OF(to_gamma, k) += OF(slope, k) * (OF(in, k) * factor);
@@ -163,11 +147,8 @@ SL_INLINE void backward_block(size_t b, size_t first, size_t count, size_t cols,
     for (size_t t = 0; t < TOGETHER * ALONG; t++) {
         const size_t at = (first + t / ALONG) * cols, end = t / ALONG < count ? cols : 0;
         float dot = 0.0f;
-        for (size_t c = t % ALONG * SL_FOUR; c < end; c += ALONG * SL_FOUR)
-            SL_BY_FOUR(dot = dot_few, c, end,
-                       ELEMENTS_AT(half_dy, row_of(dy, half_dy, at)) | ELEMENTS_AT(half, row_of(x, half, at)) |
-                           FLOATS_AT(gamma),
-                       at, dy, half_dy, x, half, gamma, dot);
+        for (size_t c = t % ALONG; c < end; c += ALONG)
+            dot += any_gradient(dy, half_dy, half, at + c) * gamma[c] * element(x, half, at + c);
         dots[t] = dot;
     }
     SL_THREADS()
@@ -176,16 +157,19 @@ SL_INLINE void backward_block(size_t b, size_t first, size_t count, size_t cols,
         for (size_t t = 0; t < ALONG; t++) dot += dots[r * ALONG + t];
         along[r] = rstd[first + r] * rstd[first + r] * (dot / (float)cols);
     }
+    /* By four, kernels of bf16 would have 158 registers. */
 #define OPERANDS                                                                                                       \
     first, count, cols, dy, half_dy, x, half, rstd, gamma, summand, half_summand, rounds, dx, stored, weighs,          \
         sums + b * 2 * cols, along
     SL_THREADS()
-    for (size_t c = 0; c < cols; c += SL_FOUR)
-        SL_BY_FOUR(backward_few, c, cols,
-                   cols * sizeof(float) | ELEMENTS_AT(half_dy, dy) | ELEMENTS_AT(half, x) | FLOATS_AT(gamma) |
-                       FLOATS_AT(summand) | HALVES_AT(half_summand) | FLOATS_AT(dx) | HALVES_AT(stored) |
-                       FLOATS_AT(sums),
-                   OPERANDS);
+    for (size_t c = 0; c < cols; c += half ? 1 : SL_FOUR)
+        if (half)
+            backward_few(1, c, OPERANDS);
+        else
+            SL_BY_FOUR(backward_few, c, cols,
+                       cols * sizeof(float) | FLOATS_AT(dy) | FLOATS_AT(x) | FLOATS_AT(gamma) | FLOATS_AT(summand) |
+                           FLOATS_AT(dx) | HALVES_AT(stored) | FLOATS_AT(sums),
+                       OPERANDS);
 #undef OPERANDS
 }
 

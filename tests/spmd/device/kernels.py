@@ -45,8 +45,6 @@ KNOWN = {
     "attention_keys_any_128": (254, 0),
     "sl_attention_decode_device": (134, 0),
     "multiply": (150, 0),
-    "whole_norm_backward_half": (160, 0),
-    "whole_norm_backward_kept": (160, 0),
     "reduce.c reduce_in": (50, 80),
 }
 UNLINKED = 255, 128  # the same, if files were not linked with the runtime
