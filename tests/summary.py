@@ -30,7 +30,7 @@ def seconds(path):
     try:
         with open(path) as file:
             elapsed, _, children = file.read().splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # nothing, or a part of it
         return "-", "-"
     return elapsed, round(sum(60 * int(m) + float(s) for m, s in re.findall(r"(\d+)m([\d.]+)s", children)))
 

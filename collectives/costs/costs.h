@@ -1,7 +1,7 @@
 /* costs.h - the algorithms of engine mpi as numbers: which one a call takes, and how many messages, bytes and bells of
  * it a member sends. The engine asks which; docs/engines.md and collectives/mpi/hosts.h describe them. */
-#ifndef SL_COLLECTIVES_COSTS_H
-#define SL_COLLECTIVES_COSTS_H
+#ifndef SL_COLLECTIVES_COSTS_COSTS_H
+#define SL_COLLECTIVES_COSTS_COSTS_H
 
 #include "collectives/operations.h"
 #include "spmd/traffic.h"

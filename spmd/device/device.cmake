@@ -19,7 +19,7 @@ function(sl_link_regions target)
     if(SL_REGION_LAUNCHER)
         target_compile_options(${target} PRIVATE -foffload-lto -Wno-unused-command-line-argument)
         set_property(TARGET ${target} PROPERTY C_COMPILER_LAUNCHER ${SL_REGION_LAUNCHER} ${CMAKE_C_COMPILER_LAUNCHER})
-        set_source_files_properties(${ARGN} PROPERTIES OBJECT_DEPENDS ${SL_REGION_LAUNCHER})
+        set_property(SOURCE ${ARGN} APPEND PROPERTY OBJECT_DEPENDS ${SL_REGION_LAUNCHER})
     endif()
 endfunction()
 

@@ -19,7 +19,7 @@ enum { SL_MPI_PLACE = 300 }; /* bytes of a place as text */
 /* State of a process. */
 struct sl_mpi_note {
     int32_t run;
-    int32_t state, peer;      /* enum state in questions.c; the peer it waits for */
+    int32_t state, peer;      /* enum state in ../questions.c; the peer it waits for */
     uint32_t number;          /* of its waits */
     char place[SL_MPI_PLACE]; /* place of its latest call */
 };

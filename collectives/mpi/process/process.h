@@ -5,10 +5,10 @@
  *
  * - process.h: who the others are, whether they live, and how all start, meet and leave; with shared.h, for what the
  *   processes of one host share, and board.h, where they read about each other.
- * - word.h: a run, its waits and its verdicts.
- * - wire.h: its data.
+ * - collectives/mpi/word.h: a run, its waits and its verdicts.
+ * - collectives/mpi/wire.h: its data.
  *
- * Above them engine.c runs a program. Before and after a run, and before they exit, all processes meet (meeting.c). */
+ * Above them collectives/mpi/engine.c runs a program. Before and after a run, and before they exit, all processes meet (meeting.c). */
 #ifndef SL_COLLECTIVES_MPI_PROCESS_PROCESS_H
 #define SL_COLLECTIVES_MPI_PROCESS_PROCESS_H
 

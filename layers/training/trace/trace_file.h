@@ -5,7 +5,7 @@
  * as many rows as there are events at the same time. The first process has a row of steps with their
  * losses. Times are microseconds since the first step or event. Each event's args name step, rank, stage, loop,
  * microbatch, count and data; if the mesh has more axes, also the number of its pipeline; transfer and no_core are
- * parts of "dur" as modules/profile.h defines them, if they are not 0. An arrow (phases "s" and "f", one id) leads from
+ * parts of "dur" as layers/modules/calls/profile.h defines them, if they are not 0. An arrow (phases "s" and "f", one id) leads from
  * each send to its take. Gathers of sharded parameters have such rows, too: "unshard" lasts from the beginning of a
  * loop's gather to its end, "reshard" takes no time, and "gather" is that of all loops before the first action, if
  * replicas read each other's memory. So have pieces of a microbatch's rows, in products that are made piece by piece:

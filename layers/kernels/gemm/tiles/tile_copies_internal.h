@@ -1,6 +1,6 @@
 /* tile_copies_internal.h - copies the right operand of tile_rows.c in pairs of terms, step by step. */
-#ifndef SL_LAYERS_KERNELS_TILES_TILE_COPIES_INTERNAL_H
-#define SL_LAYERS_KERNELS_TILES_TILE_COPIES_INTERNAL_H
+#ifndef SL_LAYERS_KERNELS_GEMM_TILES_TILE_COPIES_INTERNAL_H
+#define SL_LAYERS_KERNELS_GEMM_TILES_TILE_COPIES_INTERNAL_H
 
 #include <immintrin.h>
 #include <string.h>

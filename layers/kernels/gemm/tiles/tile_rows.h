@@ -8,8 +8,8 @@
  *
  * The right operand is copied while it is multiplied, in pairs of terms; the left one is read as it lies, or copied if
  * its columns are multiplied. The copies are on the stack; a call needs up to 600 KB of it. */
-#ifndef SL_LAYERS_KERNELS_TILES_TILE_ROWS_H
-#define SL_LAYERS_KERNELS_TILES_TILE_ROWS_H
+#ifndef SL_LAYERS_KERNELS_GEMM_TILES_TILE_ROWS_H
+#define SL_LAYERS_KERNELS_GEMM_TILES_TILE_ROWS_H
 
 #include "spmd/base/crew.h"
 #include "spmd/base/numbers/dtype.h"

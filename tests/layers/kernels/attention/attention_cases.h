@@ -1,6 +1,6 @@
 /* attention_cases.h - attention of given shapes, with random operands, for test_attention_kernels.c. */
-#ifndef SL_TESTS_LAYERS_KERNELS_ATTENTION_CASES_H
-#define SL_TESTS_LAYERS_KERNELS_ATTENTION_CASES_H
+#ifndef SL_TESTS_LAYERS_KERNELS_ATTENTION_ATTENTION_CASES_H
+#define SL_TESTS_LAYERS_KERNELS_ATTENTION_ATTENTION_CASES_H
 
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"

@@ -1,6 +1,6 @@
 /* attention_of_gpus.h - a table of kernels with GPUs' attention for the CPU, and the device of its regions. */
-#ifndef SL_TESTS_LAYERS_KERNELS_ATTENTION_OF_GPUS_H
-#define SL_TESTS_LAYERS_KERNELS_ATTENTION_OF_GPUS_H
+#ifndef SL_TESTS_LAYERS_KERNELS_ATTENTION_ATTENTION_OF_GPUS_H
+#define SL_TESTS_LAYERS_KERNELS_ATTENTION_ATTENTION_OF_GPUS_H
 
 #include "layers/kernels/kernels.h"
 #include "spmd/device/device.h"
