@@ -213,8 +213,8 @@ char *transformer_text_of(const struct transformer_job *job, const int32_t *toke
 /* Whether samples are printed as text. */
 bool transformer_shows_text(const struct transformer_job *job);
 void transformer_close_model(struct transformer_job *job);
-/* special_tokens.c: transformer_know_tokens, called with the tokenizer open, finds the end-of-text tokens and the tokens
- * without a text. The other two return whether TOKEN ends a text, and whether TOKEN has a text. */
+/* special_tokens.c: transformer_know_tokens, called with the tokenizer open, finds the end-of-text tokens and the
+ * tokens without a text. The other two return whether TOKEN ends a text, and whether TOKEN has a text. */
 int transformer_know_tokens(struct transformer_job *job, struct sl_error *error);
 bool transformer_ends_text(const struct transformer_job *job, int32_t token);
 bool transformer_has_text(const struct transformer_job *job, int32_t token);
@@ -270,8 +270,8 @@ enum { NO_STEP = -1 };
 int transformer_print_samples(struct transformer_job *job, int64_t step, const int32_t *tokens, const int *lengths,
                               struct sl_error *error);
 
-/* generation/ending.c: samples that end early, and text printed as it is generated. ARG is a struct transformer_ending; the
- * functions are callbacks of struct sl_generation. */
+/* generation/ending.c: samples that end early, and text printed as it is generated. ARG is a struct transformer_ending;
+ * the functions are callbacks of struct sl_generation. */
 struct transformer_printer;
 struct transformer_ending {
     const struct transformer_job *job;

@@ -8,7 +8,8 @@
  * - collectives/mpi/word.h: a run, its waits and its verdicts.
  * - collectives/mpi/wire.h: its data.
  *
- * Above them collectives/mpi/engine.c runs a program. Before and after a run, and before they exit, all processes meet (meeting.c). */
+ * Above them collectives/mpi/engine.c runs a program. Before and after a run, and before they exit, all processes meet
+ * (meeting.c). */
 #ifndef SL_COLLECTIVES_MPI_PROCESS_PROCESS_H
 #define SL_COLLECTIVES_MPI_PROCESS_PROCESS_H
 
