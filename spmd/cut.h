@@ -17,14 +17,15 @@ struct sl_cut {
 static inline int sl_cut_parts(struct sl_cut cut) { return cut.parts > 1 ? cut.parts : 1; }
 /* Blocks of a sequence on each coordinate. */
 static inline int sl_cut_blocks(struct sl_cut cut) { return cut.parts > 1 ? 2 : 1; }
-/* Number in the whole sequence of the coordinate's block BLOCK, 0 or 1. */
+/* Number of the coordinate's block BLOCK (0 or 1) among the blocks of the whole sequence. */
 static inline int sl_cut_block(struct sl_cut cut, int block) { return block ? 2 * cut.parts - 1 - cut.part : cut.part; }
-/* Position in the whole sequence of row ROW of the coordinate's SEQUENCE rows. */
+/* Position in the whole sequence of the coordinate's row ROW of SEQUENCE. */
 static inline int sl_cut_position(struct sl_cut cut, int sequence, int row) {
     const int rows = sequence / sl_cut_blocks(cut);
     return sl_cut_block(cut, row / rows) * rows + row % rows;
 }
-/* Number of row ROW, counted over this coordinate's rows of all sequences, among the rows of all whole sequences. */
+/* Number of a row among the rows of all whole sequences. ROW is its number among this coordinate's rows of all
+ * sequences, each of SEQUENCE rows. */
 static inline uint32_t sl_cut_row(struct sl_cut cut, uint32_t sequence, uint32_t row) {
     const uint32_t parts = (uint32_t)cut.parts;
     if (parts < 2) return row;

@@ -3,28 +3,27 @@
  * Each engine is one struct sl_engine_table in collectives/. Programs call collectives/collectives.h and
  * collectives/channel.h, which check the arguments and then call the engine's functions.
  *
- * All data moves in one form: member i sends member j a block of count[0] x count[1] runs, each of count[2] contiguous
- * elements. In the sender's input the block for member j begins at j * input_view.peer. In the receiver's output the
- * block from member i begins at i * output_view.peer. Rows of runs are stride[0] apart, and the runs of a row stride[1]
- * apart. All of these numbers count elements. So a gather along any dim, a scatter and a transposing exchange need no
- * packing if memory is shared.
+ * All data moves in one form: member i sends member j a block of count[0] rows of count[1] runs, each run of count[2]
+ * contiguous elements. In the sender's input the block for member j begins at j * input_view.peer. In the receiver's
+ * output the block from member i begins at i * output_view.peer. Rows are stride[0] apart, and the runs of a row
+ * stride[1] apart. All of these numbers count elements. If memory is shared, a gather along any dim, a scatter and a
+ * transposing exchange therefore need no packing.
  *
  * Besides the functions below, an engine must:
  *
  *  - run: fill in mesh, engine, coordinate, device and state of each struct sl_spmd before the program begins. Deliver
  *    the run's verdict through engine->error, or on stderr. Close the groups and channels still open.
- *  - start together: if processes do not mean to run the same, end them with SL_BAD_INPUT before the program begins.
- *    Each process has a signature (spmd/signature.h): the build, the mesh, `checked`, and the entries of
- *    engine->signature. The verdict reports differing keys, their texts and the coordinates
- *    (collectives/signatures.h).
- *  - settle: before a peer can read data this coordinate computes on its device, wait for the device's queue
- *    (sl_device.settle in spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a
+ *  - start together: each process has a signature (spmd/signature.h): the build, the mesh, `checked`, and the entries
+ *    of engine->signature. If the processes' signatures differ, end all processes with SL_BAD_INPUT before the program
+ *    begins. The verdict reports differing keys, their texts and the coordinates (collectives/signatures.h).
+ *  - wait for queues: before a peer can read data that this coordinate computes on its device, wait for the device's
+ *    queue (sl_device.settle in spmd/device/device.h), or order the transfer behind it in a queue. The same holds for a
  *    posted or released slot. Threads' queues wait for each other (sl_device.mark, sl_device.follow). An engine may
  *    also refuse devices that do not share the host's memory, as mpi does.
  *  - count waiting: add the seconds in which calls wait for peers to self->waited while self->timed is set
  *    (sl_wait_begin, sl_wait_end). If the engine can, it splits these seconds (self->divides).
- *  - note every call but the opening of groups: its verb, its object (a group or a channel) and its site. Verdicts
- *    quote them.
+ *  - record the latest call, except openings of groups: its verb, its object (a group or a channel) and its site.
+ *    Verdicts quote them.
  *  - publish sl_fail: if self->error has a status when a call begins, end the run with that status and message.
  *  - end for all: once the run has ended, every call returns SL_FAILED, and waiting calls return at once.
  *  - compare, if engine->checked is set: end the run if two members' calls differ (sl_calls_agree in
@@ -33,9 +32,9 @@
  *    the call (sl_call_word), which costs next to nothing.
  *  - refuse misuse with SL_BAD_INPUT: more than SL_MAX_IN_FLIGHT calls under way, a second wait for a call, closing a
  *    group with calls under way, a post without acquire, a release without take.
- *  - let no wait last forever: prove, or decide after engine->timeout, that the peers deadlock, that a peer has
- *    returned from its program, or that it is absent (it has neither called, nor waited, nor called sl_progress). The
- *    verdict has the words of collectives/verdict.h.
+ *  - end endless waits: end the run if it is proven, or decided after engine->timeout, that the peers deadlock, that a
+ *    peer has returned from its program, or that it is absent (it has neither called, nor waited, nor called
+ *    sl_progress). The verdict has the words of collectives/verdict.h.
  *  - release memory: when a call has ended, with SL_OK or because the run has ended, peers no longer read or write the
  *    caller's buffers. The caller may free them. */
 #ifndef SL_SPMD_ENGINE_H
@@ -91,7 +90,7 @@ enum sl_reduction {
     SL_MAXIMUM
 };
 
-/* Where blocks lie in an array, in elements: see above. */
+/* Positions of blocks in an array, in elements: see the top of this file. */
 struct sl_view {
     size_t peer;
     size_t stride[2];
@@ -166,10 +165,10 @@ struct sl_engine_table {
     /* NULL, or joins the processes started together with this one. sl_engine_open calls it. If one of them stands still
      * for TIMEOUT seconds, or comes much later, the process may end with a line on stderr. */
     int (*open)(double timeout, struct sl_error *error);
-    /* NULL, or whether this process, of several, prints and writes files. */
+    /* NULL, or returns whether this process, of several, is the one that prints and writes files. */
     bool (*speaks)(void);
-    /* NULL, or whether this process reports why a run could not start; of several processes with the same reason one
-     * does. The answer may take a second. */
+    /* NULL, or returns whether this process reports why a run could not start: of several processes with the same
+     * reason, one reports it. The answer may take a second. */
     bool (*reports)(void);
     /* Runs PROGRAM at each coordinate: see sl_run. PROGRAM opens the coordinate's device. */
     int (*run)(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg);
@@ -181,11 +180,11 @@ struct sl_engine_table {
     int (*group_close)(struct sl_spmd *self, struct sl_group *group, const char *site);
     /* Starts request->call. May wait only in checked mode, or for room. */
     int (*start)(struct sl_spmd *self, struct sl_request *request);
-    /* Moves the call on without waiting; *DONE: whether the call has ended. */
+    /* Advances the call without waiting; *DONE: whether the call has ended. */
     int (*test)(struct sl_spmd *self, struct sl_request *request, bool *done);
     /* Waits until the call has ended. */
     int (*wait)(struct sl_spmd *self, struct sl_request *request);
-    /* sl_gather_from; NULL: a coordinate cannot read its peers' memory. Does not wait. */
+    /* Implements sl_gather_from; NULL: a coordinate cannot read its peers' memory. Does not wait. */
     int (*gather_from)(struct sl_spmd *self, const struct sl_collective *call, const void *const *input);
     /* The functions of the same names in collectives/collectives.h; NULL if gather_from is NULL. */
     int (*peers_begin)(struct sl_spmd *self, const char *site);
@@ -200,22 +199,24 @@ struct sl_engine_table {
     int (*channel_post)(struct sl_spmd *self, struct sl_channel *channel);
     int (*channel_take)(struct sl_spmd *self, struct sl_channel *channel, const void **slot);
     int (*channel_release)(struct sl_spmd *self, struct sl_channel *channel);
-    /* sl_channels_rest; NULL: this engine ignores it. */
+    /* Implements sl_channels_rest; NULL: this engine ignores it. */
     void (*channels_rest)(struct sl_spmd *self);
-    /* Tells peers that this coordinate is not absent, and moves communication on. SL_FAILED if the run has ended. */
+    /* Reports to peers that this coordinate is not absent, and advances communication. SL_FAILED if the run has
+     * ended. */
     int (*progress)(struct sl_spmd *self);
 
-    /* For an engine above, whose own calls wait in this one; NULL: none can lie above. */
+    /* For an engine built on this one, with calls that wait in this one's calls; NULL: no engine can be built on this
+     * one. */
 
-    /* Begins a call of the engine above: notes its place. SL_FAILED once the run has ended. */
+    /* Begins a call of the engine built on this one: records the call's place. SL_FAILED once the run has ended. */
     int (*enter)(struct sl_spmd *self, const char *verb, const char *object, const char *site);
     /* Ends the run with STATUS and the coordinate's own message. */
     void (*give_up)(struct sl_spmd *self, int status);
     /* Ends the run with VERDICT. Any thread may call it while SELF's program runs. ABSENT: a coordinate to wait for no
      * longer, or -1. */
     void (*end)(struct sl_spmd *self, const struct sl_error *verdict, int absent);
-    /* NULL: all coordinates are in this process. Otherwise whether a coordinate's process is visible from here and has
-     * ended; for any thread. */
+    /* Returns whether a coordinate's process is visible from here and has ended. Any thread may call it. NULL: all
+     * coordinates are in this process. */
     bool (*is_gone)(int coordinate);
 };
 

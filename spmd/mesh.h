@@ -37,13 +37,14 @@ int sl_mesh_check(const struct sl_mesh *mesh, struct sl_error *error);
 /* The position of the axis called NAME, or -1. */
 int sl_mesh_find_axis(const struct sl_mesh *mesh, const char *name);
 
-/* Whether AXES, comma-separated names, or "*", has AXIS. */
+/* Whether AXES, a list of comma-separated names or "*" for all, has AXIS. */
 bool sl_axes_have(const char *axes, const char *axis);
-/* Whether AXIS has size 1, or is in AXES and comes in the mesh after the others that have more than one coordinate. */
+/* Whether AXIS has size 1, or is in AXES and comes, in the mesh's order, after all other axes of AXES with more than
+ * one coordinate. */
 bool sl_axes_end_with(const struct sl_mesh *mesh, const char *axes, const char *axis);
 
-/* The size of the axis called NAME, or the product of the sizes of comma-separated ones; 1 for axes that the mesh has
- * not (an absent axis is an unsharded one). */
+/* The size of the axis called NAME, or the product of the sizes of several, comma-separated. An axis missing in the
+ * mesh has size 1: it does not shard. */
 int sl_mesh_axis_size(const struct sl_mesh *mesh, const char *name);
 
 /* COORDINATE's index along axis number AXIS. */

@@ -16,9 +16,9 @@ struct sl_spec_dim {
     int axes;
     char axis[SL_MAX_AXES][SL_AXIS_NAME];
     int segments;  /* at least 1 */
-    size_t padded; /* 0; or, for the first dim in one segment, the padded size to divide. All shards then
-                      have equal room; the last ones hold fewer elements of the array, or none. The text form
-                      has no padding */
+    size_t padded; /* 0: no padding. Otherwise the padded size, which is divided instead; only for the first dim, in one
+                      segment. All shards then have equal room; the last ones hold fewer elements of the array, or none.
+                      The text form has no padding */
 };
 
 struct sl_spec {
@@ -94,12 +94,12 @@ static inline size_t sl_shard_global_index(const struct sl_shard *shard, size_t 
     return index;
 }
 
-/* The same from the spec, for a single element. */
+/* The same index, computed from the spec, for a single element. */
 size_t sl_spec_global_index(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate, int dims,
                             const size_t *global, size_t i);
 
-/* sl_spec_first_replica returns the lowest coordinate with the same shard as COORDINATE; sl_spec_is_first_replica,
- * whether this is COORDINATE. */
+/* sl_spec_first_replica returns the lowest coordinate with the same shard as COORDINATE; sl_spec_is_first_replica
+ * returns whether COORDINATE is this lowest one. */
 int sl_spec_first_replica(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate);
 bool sl_spec_is_first_replica(const struct sl_spec *spec, const struct sl_mesh *mesh, int coordinate);
 

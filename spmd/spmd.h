@@ -42,8 +42,8 @@ struct sl_engine {
 };
 
 /* The current activity of a coordinate, for verdicts. A walk over a schedule sets it before each action; modules set
- * `module` while they are called. A copy of this struct for later needs a copy of the module's name, which lives no
- * longer than the module. */
+ * `module` while they are called. The module's name lives only as long as the module: a copy of this struct for later
+ * needs a copy of the name. */
 struct sl_doing {
     const char *what;              /* "forward"; NULL: not set */
     int stage, microbatch, action; /* the action's number in its rank's schedule, from 0 */

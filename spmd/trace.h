@@ -4,8 +4,9 @@
  *     ...
  *     sl_trace_end(trace, mark, (struct sl_trace_event){.name = "F", .work = SL_TRACE_COMPUTE, .stage = 4, ...});
  *
- * The time for which communication calls in between wait for peers becomes an event of its own, before the work. The
- * engine counts that time only while self->timed is set. layers/modules/calls/profile.h defines transfer and no core. */
+ * If communication calls between begin and end wait for peers, the waiting time becomes an event of its own, before the
+ * work. The engine counts that time only while self->timed is set. layers/modules/calls/profile.h defines transfer and
+ * no core. */
 #ifndef SL_SPMD_TRACE_H
 #define SL_SPMD_TRACE_H
 
@@ -15,23 +16,24 @@ SL_BEGIN_C
 
 enum sl_trace_work {
     SL_TRACE_COMPUTE,
-    SL_TRACE_COMMUNICATION, /* activations and gradients sent and taken, metrics summed */
-    SL_TRACE_REDUCE,        /* gradients summed and values gathered over data, from start to end, beside other work */
+    SL_TRACE_COMMUNICATION, /* activations and gradients sent and received, metrics summed */
+    SL_TRACE_REDUCE,        /* gradients summed and values gathered over data, from start to end, in parallel with other
+                               work */
     SL_TRACE_WAITING,
     SL_TRACE_OPTIMIZER,
-    SL_TRACE_GATHER,  /* parameters gathered over data ahead of use, from start to end, beside other work; compute waits
-                         in it */
+    SL_TRACE_GATHER,  /* parameters gathered over data ahead of use, from start to end, in parallel with other work;
+                         computing may wait for its end */
     SL_TRACE_PRODUCT, /* part of an action: the product of a piece of its rows */
-    SL_TRACE_MOVE,    /* a piece's rows scattered or gathered over an axis, from start to end, beside products of other
-                         pieces */
+    SL_TRACE_MOVE,    /* a piece's rows scattered or gathered over an axis, from start to end, in parallel with products
+                         of other pieces */
     SL_TRACE_WORKS
 };
 
 struct sl_trace_event {
     char name[24];     /* "F", "I", "W", "send activation", ... */
     double begin, end; /* in seconds on sl_now's clock */
-    double transfer;   /* of waiting: seconds during which the data was on its way */
-    double no_core;    /* seconds without a core: of work, for it; of waiting, for it or the peer */
+    double transfer;   /* if waiting: seconds during which the data was on its way */
+    double no_core;    /* seconds without a core: of the coordinate or, if waiting, of the coordinate or its peer */
     enum sl_trace_work work;
     int step, loop;
     int stage;             /* -1: the work belongs to no stage; microbatch and count are then unused */

@@ -1,4 +1,4 @@
-/* traffic.h - counts of the messages and bytes that a coordinate sends, by their way. */
+/* traffic.h - counts of the messages and bytes that a coordinate sends, by their path. */
 #ifndef SL_SPMD_TRAFFIC_H
 #define SL_SPMD_TRAFFIC_H
 
@@ -6,11 +6,11 @@
 
 SL_BEGIN_C
 
-/* Ways from one coordinate to another: memory that both see, messages within a host, and messages between hosts. */
+/* Paths from one coordinate to another: shared memory, messages within a host, and messages between hosts. */
 enum sl_way { SL_WAY_MEMORY, SL_WAY_HOST, SL_WAY_NETWORK, SL_WAYS };
 
-/* A piece of shared memory that is filled once counts as one message, however many read it. Bells wake the coordinates
- * that read it; those rung only for a reader that is known to sleep are not counted. */
+/* Filling a piece of shared memory counts as one message for any number of readers. Bells wake the readers; a bell that
+ * is rung only if its reader is known to sleep is not counted. */
 struct sl_traffic {
     uint64_t messages[SL_WAYS], bytes[SL_WAYS], bells;
 };
