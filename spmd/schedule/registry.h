@@ -11,25 +11,26 @@ SL_BEGIN_C
 
 struct sl_schedule_kind;
 
-/* Appends the compute actions of each rank, in order, to an empty table whose stages have been placed. SL_BAD_INPUT
- * with a line that names the rule of the algorithm the numbers break; SL_FAILED without a line if there is no
- * memory. */
+/* Appends the compute actions of each rank, in order, to an empty table whose stages have been placed. If the numbers
+ * break a rule of the algorithm: SL_BAD_INPUT, with a line that names the rule. If there is no memory: SL_FAILED,
+ * without a line. */
 typedef int sl_schedule_generator(struct sl_schedule *schedule, const struct sl_schedule_kind *kind,
                                   struct sl_error *error);
 
 /* Variants of the family in looped.c. */
 struct sl_looped_variant {
-    bool depth_first; /* groups of as many microbatches as ranks go through all loops, one group after another */
+    bool depth_first; /* a group has as many microbatches as there are ranks, and goes through all loops before the next
+                         group */
 };
 
 /* Variants of the family in 1f1b.c. */
 struct sl_1f1b_variant {
-    bool in_rounds; /* microbatches go in rounds, which must divide them; otherwise all are one round */
+    bool in_rounds; /* microbatches go in rounds of equally many; otherwise all are one round */
     int per_hop;    /* warm-up forwards per rank between this one and the last */
     bool split;     /* input and weight gradients are separate actions */
 };
 
-/* The iteration in which STAGE sees MICROBATCH. */
+/* The iteration in which STAGE computes MICROBATCH. */
 typedef int sl_lockstep_clock(const struct sl_schedule *schedule, int stage, int microbatch);
 
 /* Variants of the family in lockstep.c. */
@@ -67,7 +68,7 @@ void sl_schedule_names(char *text, size_t size);
 /* Returns the allowed number of loops of KIND closest to WANTED. */
 int sl_schedule_fit_loops(const struct sl_schedule_kind *kind, int wanted);
 
-/* Generates a schedule as sl_schedule_make does (schedule.h), from any row, also one outside of the registry. */
+/* Generates a schedule as sl_schedule_make does (schedule.h), from any row, even one that is not in the registry. */
 int sl_schedule_generate(struct sl_schedule *schedule, const struct sl_schedule_kind *kind, int stages, int loops,
                          int microbatches, struct sl_error *error);
 

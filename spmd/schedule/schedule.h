@@ -64,7 +64,7 @@ enum { SL_MOST_UNSHARDED = 2 };   /* most loops of a rank with gathered paramete
 struct sl_schedule {
     char name[32];
     int ranks, loops, microbatches;
-    int copies;    /* of the model: consecutive stages, each copy with its part of the microbatches; 1 except on
+    int copies;    /* copies of the model; each has consecutive stages and its part of the microbatches; 1 except on
                       mirrored ranks */
     int run;       /* set by sl_schedule_fuse: microbatches of a forward, an input gradient and their messages; 0:
                       not fused */
@@ -79,18 +79,18 @@ struct sl_schedule {
     struct sl_rank_schedule *rank; /* [ranks] */
 };
 
-/* Generates the schedule called NAME (registry.h) for STAGES ranks with LOOPS stages each. SL_BAD_INPUT names the rule
- * of the algorithm the numbers break; SL_FAILED if there is no memory. Breadth-first tables allow fewer microbatches
- * than ranks: a rank computes microbatch i of loop l in iteration i + rank + l * max(microbatches, ranks). Free with
- * sl_schedule_free. */
+/* Generates the schedule called NAME (registry.h) for STAGES ranks with LOOPS stages each. If the numbers break a rule
+ * of the algorithm, SL_BAD_INPUT names the rule; SL_FAILED if there is no memory. Breadth-first tables allow fewer
+ * microbatches than ranks: a rank computes microbatch i of loop l in iteration i + rank + l * max(microbatches, ranks).
+ * Free with sl_schedule_free. */
 int sl_schedule_make(struct sl_schedule *schedule, const char *name, int stages, int loops, int microbatches,
                      struct sl_error *error);
 void sl_schedule_free(struct sl_schedule *schedule);
 
-/* Reverses the order of microbatches in the backwards of tables with all forwards first and backwards in descending
- * order (gpipe, looped-bfs, looped-dfs): microbatch 0 takes the times of the last microbatch, 1 the times of the last
- * but one, and so on. Weight gradients then need not wait for each other. Other tables, and lowered or fused ones, stay
- * unchanged. */
+/* Reverses the order of microbatches in the backwards of tables that have all forwards first, and backwards in
+ * descending order (gpipe, looped-bfs, looped-dfs): microbatch 0 gets the times of the last microbatch, 1 the times of
+ * the last but one, and so on. Weight gradients then need not wait for each other. Other tables, and lowered or fused
+ * ones, stay unchanged. */
 void sl_schedule_ascend(struct sl_schedule *schedule);
 
 /* Inserts a TAKE before each action that needs a message, a SEND after each action with a result for another stage, and
@@ -110,30 +110,31 @@ int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, 
  * sl_schedule_free. */
 int sl_schedule_forward(struct sl_schedule *forward, const struct sl_schedule *like, int microbatches,
                         struct sl_error *error);
-/* Makes a lowered table for PASSES evaluation passes in a row, without a meeting of ranks between two passes: the
- * forwards of the lowered table OF with their messages, in its order. Microbatch m of pass p has number p * OF's
- * microbatches + m; with copies of the model, among the microbatches of its copy. Free with sl_schedule_free. */
+/* Makes a lowered table for PASSES evaluation passes in a row; ranks do not wait for each other between two passes.
+ * Each pass has the forwards of the lowered table OF and their messages, in OF's order. If a copy of the model has n
+ * microbatches in OF, its microbatch m of pass p is the copy's number p * n + m in the new table. Free with
+ * sl_schedule_free. */
 int sl_schedule_stream(struct sl_schedule *stream, const struct sl_schedule *of, int passes, struct sl_error *error);
 
 /* *SLOTS receives the smallest number of slots, at least FEWEST, with which sl_schedule_check succeeds. SL_BAD_INPUT if
  * there is none. */
 int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots, struct sl_error *error);
-/* The number of microbatches, a multiple of GROUP and of a run, for which the stash of RANK must have room in each
- * loop: from the lowest microbatch with a pending weight gradient to the highest microbatch whose forward is done. 0
- * without memory. */
+/* The number of microbatches for which the stash of RANK must have room in each loop: the largest distance from the
+ * lowest microbatch with a pending weight gradient to the highest microbatch with a finished forward, rounded up to a
+ * multiple of GROUP and of a run. 0 without memory. */
 int sl_schedule_window(const struct sl_schedule *schedule, int rank, int group);
-/* The same for arrays an input gradient writes and the weight gradient reads: from the lowest to the highest microbatch
- * whose input gradient is done and whose weight gradient is pending. */
+/* The same for arrays that input gradients write and weight gradients read: from the lowest to the highest microbatch
+ * with a finished input gradient and a pending weight gradient. */
 int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, int group);
-/* *FOLLOW: whether each weight gradient of RANK can directly follow its input gradient: backwards are whole (B), ascend
- * in each loop, and each covers whole groups of GROUP microbatches. False without memory. */
+/* *FOLLOW: whether each weight gradient of RANK can run directly after its input gradient. This needs whole backwards
+ * (B), in ascending order in each loop, each of whole groups of GROUP microbatches. False without memory. */
 bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, int group, bool *follow);
 /* *AT_ONCE: whether each loop of RANK computes all its weight gradients, in groups of GROUP microbatches, after one
  * action. False without memory. */
 bool sl_schedule_weights_at_once(const struct sl_schedule *schedule, int rank, int group, bool *at_once);
-/* Assigns to each loop of RANK a room, numbered from 1, for its whole gradient, which is in use from its first weight
- * gradient (of GROUP microbatches) to its REDUCE. Loops in use at the same time get different rooms. Writes the numbers
- * to ROOM [loops]. False without memory. */
+/* Assigns to each loop of RANK a room, numbered from 1, for its whole gradient. The room is in use from the loop's
+ * first weight gradient (of GROUP microbatches) to its REDUCE. Loops in use at the same time get different rooms.
+ * Writes the numbers to ROOM [loops]. False without memory. */
 bool sl_schedule_gradient_rooms(const struct sl_schedule *schedule, int rank, int group, int *room);
 
 /* The largest number of RANK's loops with gathered parameters at a time. */
@@ -146,8 +147,8 @@ int sl_schedule_iterations(const struct sl_schedule *schedule);
  * max(microbatches, ranks). */
 int sl_schedule_iteration(const struct sl_schedule *schedule, int rank, int loop, int microbatch);
 
-/* Prints the four columns above for each stage as rows of indices, in the notebook's form, from the lowered table's
- * actions. SL_FAILED if there is no memory. */
+/* Prints, from the actions of the lowered table, the four columns described above: rows of indices for each stage, in
+ * the notebook's form. SL_FAILED if there is no memory. */
 int sl_schedule_print_indices(const struct sl_schedule *schedule, FILE *file);
 
 /* Prints one line for each rank and one cell for each iteration: "4F0" is the forward of microbatch 0 on stage 4,
@@ -162,7 +163,7 @@ enum sl_stage_placement { SL_RING, SL_V, SL_MIRRORED, SL_ADJACENT, SL_ADJACENT_B
  * memory. Free with sl_schedule_free. */
 int sl_schedule_open(struct sl_schedule *schedule, const char *name, int ranks, int loops, int microbatches,
                      struct sl_error *error);
-/* Fills in `stage`, `place` and `copies` for PLACEMENT; mirrored ranks have two loops. For another placement a caller
+/* Fills in `stage`, `place` and `copies` for PLACEMENT; mirrored ranks have two loops. A caller with another placement
  * fills them in itself. */
 void sl_schedule_place_stages(struct sl_schedule *schedule, enum sl_stage_placement placement);
 
@@ -172,14 +173,14 @@ struct sl_action *sl_schedule_append(struct sl_rank_schedule *rank, const struct
  * no memory. If the schedule has no such kind, stage or microbatch, the action is left out; sl_schedule_clock and
  * sl_schedule_lower report the first such action. */
 int sl_schedule_compute(struct sl_schedule *schedule, enum sl_action_kind kind, int stage, int microbatch, bool paired);
-/* Checks a table of compute actions: SL_BAD_INPUT if one has a stage, loop or microbatch the table does not have, or if
- * the stages have not been placed. sl_schedule_clock and sl_schedule_lower begin with this check. */
+/* Checks a table of compute actions: SL_BAD_INPUT if an action has a stage, loop or microbatch that the table does not
+ * have, or if the stages have not been placed. sl_schedule_clock and sl_schedule_lower begin with this check. */
 int sl_schedule_check_actions(const struct sl_schedule *schedule, struct sl_error *error);
 /* Sets the time of every compute action: each rank runs its next cell as soon as the actions it needs have run in an
  * earlier iteration. SL_BAD_INPUT if this never happens; the line is the shortest explanation of the deadlock. */
 int sl_schedule_clock(struct sl_schedule *schedule, struct sl_error *error);
 
-/* The number of microbatches of one action of KIND: its own and the following ones. */
+/* The number of microbatches of one action of KIND: the action's microbatch and those after it. */
 static inline int sl_schedule_run(const struct sl_schedule *schedule, enum sl_action_kind kind) {
     return kind == SL_WEIGHT_GRADIENT || kind >= SL_REDUCE || schedule->run < 1 ? 1 : schedule->run;
 }

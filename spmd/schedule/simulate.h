@@ -13,7 +13,7 @@
 
 SL_BEGIN_C
 
-/* The largest time of an action: the sum of all times of a table is then still finite. */
+/* The largest allowed time of an action, so that the sum of all times of a table is finite. */
 #define SL_MAX_COST 1e9
 
 /* The times of one stage for one microbatch. `reduce` and `optimizer` are for all gradients and parameters of one loop,
@@ -36,21 +36,21 @@ struct sl_costs {
     /* 0: a backward is one piece, as in the literature. Otherwise as in the executor: the input gradient is sent first,
      * and weight gradients run in groups of this many microbatches, in ascending order. */
     int group;
-    /* Cores the ranks share. COORDINATES: number of coordinates on these cores, if more than ranks (0: as many as
-     * ranks); the further ones run copies of the table, with the same work at the same time. All ranks with work get
+    /* Cores the ranks share. COORDINATES: number of coordinates on these cores, if there are more than ranks (0: as
+     * many as ranks); the others run copies of the table, with the same work at the same time. All ranks with work get
      * equal shares of the cores, at most a whole core each. cores = 0: each rank has a core of its own. */
     int cores, coordinates;
-    /* Costs of waiting. With cores of their own: if a wait for a message is longer than `awake`, the rank sleeps; it
-     * continues `wake` after the message has come, and the sender needs `notify` to wake it. After a sleep just begun
-     * it continues `nap` after the message; for waits up to SL_LONG_WAIT times `awake` the delay lies in between. With
-     * shared cores: after a wait, the next work takes `turn` longer. */
+    /* Costs of waiting. If ranks have cores of their own, a rank falls asleep once it has waited `awake` for a message.
+     * It then continues `wake` after the message has come, and the sender takes `notify` to wake it. If the rank has
+     * only just fallen asleep, it continues `nap` after the message; for waits up to SL_LONG_WAIT times `awake` the
+     * delay lies between `nap` and `wake`. If ranks share cores, the next work after a wait takes `turn` longer. */
     double awake, wake, nap, notify, turn;
     /* Standard deviation of the waits, as a share of a wait. A wait near `awake` then ends in sleep with the
      * probability that it is longer than `awake`, and costs its mean. */
     double spread;
 };
 
-/* The kind of an event in which parameters are updated, which is no action of a schedule. */
+/* Kinds of events: the actions of a schedule, and updates of parameters. */
 enum { SL_EVENT_OPTIMIZER = SL_ACTION_KINDS, SL_EVENT_KINDS };
 
 /* A piece of work of kind F, B, I, W, REDUCE, UNSHARD, RESHARD or EVENT_OPTIMIZER. Updates and gathers without a
@@ -73,7 +73,7 @@ struct sl_simulated_rank {
     double reduced;   /* end of its last reduction */
     double reducing;  /* time of waits for reductions after `end` */
     double updated;   /* end of its last update */
-    double bubble;    /* share of the pipeline's compute span in which it does not compute (it may update) */
+    double bubble;    /* share of the pipeline's compute span in which the rank does not compute (it may update) */
     int stash;        /* most microbatches held at once, over all its loops */
 };
 

@@ -49,7 +49,7 @@ struct walk {
     struct cores *cores;      /* NULL: each rank has a core of its own */
 };
 
-/* Work of a rank, to be done when it has a core. */
+/* Work of a rank, to be run when the rank has a core. */
 struct queued {
     struct piece piece;
     int following; /* next in the rank's queue, or -1 */
@@ -76,7 +76,7 @@ struct cores {
 
 static inline double larger(double a, double b) { return a > b ? a : b; }
 
-/* Walks on by an action of a rank. */
+/* Steps of a walk, as callbacks. */
 struct steps {
     /* Walks ACTION, the next one of RANK. False: it must wait for a message not sent yet, or for the rank's own work.
      */
@@ -90,7 +90,7 @@ struct steps {
 /* Walks the whole table by STEPS. SL_FAILED without memory. */
 int sl_cores_walk(struct walk *walk, const struct steps *steps, struct sl_error *error);
 void sl_cores_close(struct walk *walk);
-/* Queues PIECE: its rank does it when it has a core; its begin and end are set then. */
+/* Queues PIECE. Its rank runs it when it has a core; only then are its begin and end set. */
 void sl_cores_queue(struct walk *walk, const struct piece *piece);
 static inline bool sl_cores_busy(const struct walk *walk, int rank) {
     return walk->cores && walk->cores->first[rank] >= 0;

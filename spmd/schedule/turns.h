@@ -12,7 +12,7 @@
 
 SL_BEGIN_C
 
-/* A bit per rank, and a bit per non-zero word of these; the latter take few enough words. */
+/* A set has a bit per rank, and a second level with a bit per word of the first, set if the word is not zero. */
 enum {
     SL_TURNS_BITS = 64,
     SL_TURNS_WORDS = SL_MAX_STAGES / SL_TURNS_BITS,
@@ -61,7 +61,7 @@ static inline int sl_turns_from(const struct sl_turns *turns, int lowest) {
     return later < 0 ? -1 : later * SL_TURNS_BITS + __builtin_ctzll(turns->word[later]);
 }
 
-/* The rank that has the next turn; -1: no rank has. */
+/* Removes and returns the rank with the next turn; -1: the set is empty. */
 static inline int sl_turns_next(struct sl_turns *turns) {
     int rank = sl_turns_from(turns, turns->at + 1);
     if (rank < 0) rank = sl_turns_from(turns, 0);

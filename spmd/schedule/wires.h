@@ -32,7 +32,7 @@ void sl_wires_close(struct sl_wires *wires);
 
 /* Sends MESSAGE. False without memory. */
 bool sl_wire_post(struct sl_wire *wire, int message);
-/* The message to be taken next; SL_NO_MESSAGE: there is none yet. */
+/* The message to be received next; SL_NO_MESSAGE: there is none yet. */
 static inline int sl_wire_front(const struct sl_wire *wire) {
     return wire->taken < wire->sent ? wire->message[wire->taken & (wire->room - 1)] : SL_NO_MESSAGE;
 }
