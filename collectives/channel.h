@@ -19,8 +19,8 @@ int sl_channel_open_at(struct sl_spmd *self, const char *site, struct sl_channel
                        size_t bytes, int slots);
 #define sl_channel_open(self, ...) sl_channel_open_at(self, SL_HERE, __VA_ARGS__)
 
-/* Bytes of slots of such a channel at this coordinate: at both ends if each end has its own slots, at the sender only
- * if the ends share them. */
+/* Bytes of the slots of such a channel at this coordinate. If each end has its own slots, both ends count them; if the
+ * ends share them, only the sender does. */
 size_t sl_channel_bytes(const struct sl_spmd *self, int from, int to, size_t bytes, int slots);
 
 /* Sender: sets *SLOT to the next free slot. Waits until there is one. */
@@ -33,9 +33,9 @@ int sl_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void
 /* Receiver: returns the taken slot to the sender. */
 int sl_channel_release(struct sl_spmd *self, struct sl_channel *channel);
 
-/* Promises: peers take and release all messages posted by this coordinate without any further action of it, as at the
- * end of a pass over a pipeline. Does not wait. On engine nccl, steps with posts become GPU graphs only if they make
- * this promise before they end. */
+/* Promises that peers receive and release all messages posted by this coordinate even if it does nothing more, as at
+ * the end of a pass through a pipeline. Does not wait. On engine nccl, steps with posts become GPU graphs only if they
+ * make this promise before they end. */
 void sl_channels_rest(struct sl_spmd *self);
 
 SL_END_C

@@ -16,8 +16,8 @@ struct sl_launch {
 /* Environment variables for a process's rank, in order of precedence; the list ends with NULL. */
 extern const char *const sl_launch_rank_names[];
 
-/* Reads the environment of this process. srun has not started a shell or batch script in a Slurm allocation, so such a
- * process has no launcher. */
+/* Reads the environment of this process. A shell or batch script in a Slurm allocation has not been started by srun, so
+ * it counts as a process without a launcher. */
 struct sl_launch sl_launch_of_process(void);
 
 SL_END_C

@@ -1,7 +1,8 @@
 /* operations.h - the table of collective operations. Checks, verdicts and engines read from it the effects of a call.
  *
- * An operation with an effect that the table can express needs an entry in enum sl_operation (spmd/engine.h), a row in
- * the table (operations.c) and functions in the public header (collectives.h). Engines need no code for it. */
+ * If the table can express the effect of a new operation, the operation needs an entry in enum sl_operation
+ * (spmd/engine.h), a row in the table (operations.c) and functions in the public header (collectives.h). Engines need
+ * no code for it. */
 #ifndef SL_COLLECTIVES_OPERATIONS_H
 #define SL_COLLECTIVES_OPERATIONS_H
 
@@ -22,7 +23,7 @@ struct sl_operation_row {
     enum sl_partners from, to; /* sources of a member's output; destinations of its input */
     bool cuts;                 /* the input has a block for each member */
     bool joins;                /* the output has a block from each member */
-    bool zeros;                /* if no member sends to an output, it is set to zeros instead of left unchanged */
+    bool zeros;                /* an output to which no member sends is set to zeros; otherwise it stays unchanged */
     bool in_place;             /* a member's own block may use the same memory in input and output */
     enum sl_reduction reduction;
 };
@@ -68,7 +69,7 @@ static inline size_t sl_block_bytes(const struct sl_collective *call) {
 bool sl_block_is_solid(const struct sl_collective *call, const struct sl_view *view);
 
 /* The contiguous runs of a block, merged if they are adjacent, as COUNT matrices [rows, columns]: the fewest possible.
- * Matrices are in[0] elements apart in the input and out[0] in the output, their rows in[1] and out[1]. */
+ * In the input, matrices are in[0] elements apart and their rows in[1]; in the output, out[0] and out[1]. */
 struct sl_matrices {
     size_t count, rows, columns;
     size_t in[2], out[2];

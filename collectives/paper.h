@@ -1,9 +1,8 @@
 /* paper.h - one coordinate of a mesh without its peers: for plans, which compute sizes and move no data.
  *
- * A program's plan is the same on every coordinate and does not depend on peers, so it can be computed for one
- * coordinate at a time: in the caller's thread, even for meshes of engines outside this build. Calls end at once. Peers
- * send nothing: a gather writes only the coordinate's own block, and a sum is its own summand. Channels cannot be
- * opened. */
+ * A program's plan does not depend on its peers, so it can be computed for one coordinate at a time: in the caller's
+ * thread, even for meshes of engines outside this build. Calls end at once. Peers send nothing: a gather writes only
+ * the coordinate's own block, and a sum is its own summand. Channels cannot be opened. */
 #ifndef SL_COLLECTIVES_PAPER_H
 #define SL_COLLECTIVES_PAPER_H
 

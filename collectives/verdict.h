@@ -19,8 +19,8 @@ bool sl_verdict_add(struct sl_error *verdict, const char *format, ...) SL_PRINTF
 enum { SL_VERDICT_NAME = 200, SL_VERDICT_PLACE = 300 };
 const char *sl_verdict_name(const struct sl_mesh *mesh, int coordinate, char text[SL_VERDICT_NAME]);
 
-/* First lines; lines of sl_verdict_add_wait should follow. PLACE is the peer's last call as text; in sl_verdict_absent
- * it may be NULL if it is not known. */
+/* Write the first line of a verdict; lines of sl_verdict_add_wait should follow. PLACE is the peer's last call as text.
+ * In sl_verdict_absent PLACE may be NULL: the call is not known. */
 void sl_verdict_deadlock(struct sl_error *verdict, int waiting);
 void sl_verdict_returned(struct sl_error *verdict, const struct sl_mesh *mesh, int peer, const char *place);
 void sl_verdict_absent(struct sl_error *verdict, const struct sl_mesh *mesh, int peer, double seconds,
@@ -29,8 +29,9 @@ void sl_verdict_absent(struct sl_error *verdict, const struct sl_mesh *mesh, int
 /* Adds a line: COORDINATE waits for PEER in PLACE. If it does not fit, adds nothing and returns false. */
 bool sl_verdict_add_wait(struct sl_error *verdict, const struct sl_mesh *mesh, int coordinate, int peer,
                          const char *place);
-/* Adds a line for each of COUNT waiting COORDINATES. If there are more than fit a screen, adds one line per place, with
- * the ranges of its waiting coordinates and of their peers. The callbacks PEER and PLACE describe one coordinate. */
+/* Adds a line for each of COUNT waiting COORDINATES. If a screen has too few lines for them, adds one line per place,
+ * with the ranges of its waiting coordinates and of their peers. The callbacks PEER and PLACE describe one
+ * coordinate. */
 struct sl_verdict_waits {
     int (*peer)(void *arg, int coordinate);
     const char *(*place)(void *arg, int coordinate, char text[SL_VERDICT_PLACE]);
@@ -57,7 +58,7 @@ struct sl_collective sl_call_of_word(uint64_t word);
 void sl_verdict_mismatch(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *mine, int me,
                          const struct sl_collective *theirs, int peer);
 
-/* The same for a call of PEER over other members. */
+/* As sl_verdict_mismatch, for a call of PEER over other members. */
 void sl_verdict_other_members(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *mine,
                               int me, int peer);
 

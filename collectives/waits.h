@@ -1,5 +1,4 @@
-/* waits.h - which coordinate waits for which peer after a run has ended with an endless wait: the verdict's graph, as
- * data.
+/* waits.h - the graph of a verdict on an endless wait, as data: the peer for which each coordinate waited.
  *
  * If a verdict reports such a wait, engines fill in engine->waits, unless it is NULL. Each coordinate waits for at most
  * one other, so the graph has one line per coordinate. */
