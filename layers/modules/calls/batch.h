@@ -8,8 +8,8 @@
 SL_BEGIN_C
 
 /* Examples. An array that no stage of this coordinate reads may be NULL. Labels are from -1, for rows without a loss,
- * to classes - 1; tokens are from 0 to the vocabulary's size - 1. Steps refuse other values, and places that break
- * their rule, and report the row, the value and the allowed range. Arrays in device memory are not checked. */
+ * to classes - 1; tokens are from 0 to the vocabulary's size - 1. Steps refuse other values, and places that break the
+ * rule below; they report the row, the value and the allowed range. Arrays in device memory are not checked. */
 struct sl_batch {
     /* Rows of each array. A token is a row: a batch of tokens has as many rows as sequences times tokens of a sequence.
      * Also set on coordinates that read none of the arrays. */
@@ -50,15 +50,15 @@ void sl_batch_room_close(struct sl_batch_room *room);
 /* Bytes of device memory allocated by sl_batch_room_open. */
 size_t sl_batch_room_bytes(size_t rows, size_t in, size_t out);
 
-/* Returns BATCH at device-readable addresses. Copies other arrays into ROOM, in queue order, over the previous call's.
- * The caller may change BATCH at once. NUMBER counts the batches from 0; before each batch whose NUMBER is a multiple
- * of TIMES the host waits for the queue. */
+/* Returns BATCH with device-readable addresses. Copies arrays that the device cannot read into ROOM, in queue order,
+ * over the previous call's arrays. The caller may change BATCH at once. NUMBER counts the batches from 0; before each
+ * batch whose NUMBER is a multiple of TIMES the host waits for the queue. */
 struct sl_batch sl_batch_bring(struct sl_batch_room *room, const struct sl_batch *batch, size_t number);
 
 /* Sums over rows. `correct` counts the rows with their largest logit at the label. */
 struct sl_metrics {
     double loss, correct, rows;
-    double auxiliary; /* losses beside the model's own, each multiplied by its number of rows */
+    double auxiliary; /* losses in addition to the model's own, each multiplied by its number of rows */
 };
 
 /* Adds SUMS = {loss, correct, rows} to METRICS. */

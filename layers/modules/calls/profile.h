@@ -20,8 +20,9 @@
  * time. Engines that cannot divide waits (all but local, because they do not know when a message was sent) count all
  * waits as not ready. If a coordinate computes on a device, its own work is never without a core.
  *
- * The bubble is measured apart: between the first compute of any rank and the end of the last one, it is the share of
- * time in which ranks do not compute, whatever else they do. Compute is F, I and W, reported by the executor. */
+ * The bubble is measured separately: between the first compute of any rank and the end of the last compute, it is the
+ * share of time in which ranks do not compute, whatever else they do. Compute is F, I and W, reported by the
+ * executor. */
 #ifndef SL_LAYERS_MODULES_CALLS_PROFILE_H
 #define SL_LAYERS_MODULES_CALLS_PROFILE_H
 
@@ -55,7 +56,7 @@ struct sl_profile {
      * end of its last compute. */
     double computing, first, last;
     double began, latest; /* begin of the step, and end of its last compute so far; 0: no compute yet */
-    bool divided;         /* the engine tells transfer from not ready */
+    bool divided;         /* the engine distinguishes transfer from not ready */
     struct sl_traffic sent[SL_TRAFFIC_KINDS]; /* messages: if the engine counts them */
 };
 

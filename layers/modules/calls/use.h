@@ -63,7 +63,7 @@ struct sl_use {
 static inline bool sl_reads_copy(const struct sl_use *use) { return use->reads >= SL_READS_COPY; }
 static inline bool sl_reads_operand(const struct sl_use *use) { return use->reads == SL_READS_OPERAND; }
 static inline enum sl_reading sl_copy_if(bool holds) { return holds ? SL_READS_COPY : SL_READS_FLOATS; }
-/* How a parent reads an array that a child reads so, if the child is not its only reader. */
+/* The reading of a parent's array that a child reads as READS, if the child is not the only reader. */
 static inline enum sl_reading sl_reads_beside(enum sl_reading reads) { return sl_copy_if(reads >= SL_READS_COPY); }
 static inline enum sl_lifetime sl_until_input_if(bool holds) { return holds ? SL_UNTIL_INPUT : SL_UNTIL_RETURN; }
 static inline enum sl_lifetime sl_until_weight_if(bool holds) { return holds ? SL_UNTIL_WEIGHT : SL_UNTIL_RETURN; }
