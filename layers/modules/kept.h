@@ -1,4 +1,4 @@
-/* kept.h - saved arrays: a module that stores writes them in one call and reads them in a later one.
+/* kept.h - saved arrays of modules that store: written in one call, and read in a later one.
  *
  * If the plan's storage is float32, a saved array is a single array, in the stash, or in the workspace if no later call
  * reads it. If the storage is bf16, calls write and read floats in the workspace, and the stash holds them as bf16. A
@@ -20,7 +20,8 @@ struct sl_kept {
     bool operand;           /* products read only the bf16 copy (SL_READS_OPERAND) */
     bool unread;            /* the floats are not read: the writer may write only the bf16 copy */
     struct sl_place stored; /* place of the bf16 copy */
-    size_t column;          /* elements to skip there, if the copy is columns of another array's wider rows */
+    size_t column;          /* elements from STORED to the copy, if the copy is some columns of another array's wider
+                               rows */
 };
 
 /* Plans COUNT elements for each microbatch, as in sl_plan_array. */
@@ -33,31 +34,33 @@ int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t 
 
 /* Returns whether parents may save operands of the plan's products as bf16 although the storage is float32. */
 bool sl_keeps_operands(const struct sl_plan *plan);
-/* Plans COUNT elements of an operand for each microbatch. If they must OUTLAST the call, they are stored in the stash,
- * otherwise at a place that the caller sets (sl_plan_kept_beside). The caller also plans memory for the floats. */
+/* Plans COUNT elements of an operand for each microbatch. If a later call reads them (OUTLASTS), the bf16 copy lies in
+ * the stash, otherwise at a place that the caller sets (sl_plan_kept_beside). The caller also plans memory for the
+ * floats. */
 int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
-/* The same with memory for both copies: kernels may round the floats. */
+/* As sl_plan_operand, with memory for the floats, too, and for a bf16 copy that does not outlast the call. Kernels may
+ * round the floats. */
 int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
 
-/* Plans COUNT elements for each microbatch: CHILD's x until W, or the gradient of its y. CHILD must be planned before.
- * If CHILD reads an operand there, the array is one, and kernels may round the floats. */
+/* Plan COUNT elements for each microbatch: CHILD's x, for LIFETIME, or CHILD's dy. CHILD must be planned before. If
+ * CHILD reads an operand there, the array is an operand, an x lasts until W, and kernels may round the floats. */
 int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
                        struct sl_kept *kept);
 int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
-/* The same for an x whose unrounded floats I reads, too. */
+/* As sl_plan_kept_input, if I reads the floats of x, too: they are unrounded if x is an operand. */
 int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
 
-/* Copies uses to MODULE, which does not save operands: FIRST reads MODULE's x and writes its dx, LAST writes its y and
- * reads its dy. */
+/* Copies the uses of FIRST's x and of LAST's y to MODULE, which does not save operands: FIRST reads MODULE's x and
+ * writes its dx, LAST writes MODULE's y and reads its dy. */
 void sl_plan_ends(struct sl_module *module, const struct sl_module *first, const struct sl_module *last);
 /* Returns whether the gradient of CHILD's y should be stored as bf16 although it does not outlast I: W follows at once
  * and reads bf16, or I reads bf16. */
 bool sl_reads_stored_gradient(const struct sl_plan *plan, const struct sl_module *child);
 /* Returns whether CHILD's x should be stored as bf16 in a forward-only plan: its products read only bf16. */
 bool sl_reads_stored(const struct sl_plan *plan, const struct sl_module *child);
-/* Stores the bf16 copy at ROOM, 2 bytes per element. */
+/* Sets the place of the bf16 copy: ROOM, 2 bytes per element. */
 void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room);
-/* The same with new memory in the workspace. */
+/* As sl_plan_kept_beside, with new memory in the workspace. */
 void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept);
 
 /* Elements of all microbatches of the call. */
@@ -84,9 +87,10 @@ static inline struct sl_rows sl_kept_saved(const struct sl_context *context, con
     return sl_rows_of(kept->outlasts ? SL_BF16 : SL_F32, sl_kept_stored(context, kept));
 }
 
-/* The array in I, as DTYPE: in its saved type, or as the floats of sl_recall. */
+/* The array in I. If DTYPE is SL_F32, returns the floats of sl_recall, otherwise the array in its saved type. */
 const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype);
-/* Result request to a child that writes the values. UNREAD: the readers of the bf16 copy do not read the floats. */
+/* The result to request from a child that writes the array. UNREAD: if there is a bf16 copy, no caller reads the
+ * floats. */
 struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept, bool unread);
 /* Address of the result if it is an operand and only bf16 is requested; NULL: write floats. */
 static inline uint16_t *sl_operand_result(const struct sl_context *context) {
@@ -94,7 +98,7 @@ static inline uint16_t *sl_operand_result(const struct sl_context *context) {
     return result && result->unread ? result->stored : NULL;
 }
 /* Y, or dx, in the form requested by the call's result; sets its done. If HALVES, the caller saves its arrays as bf16
- * and can write every form; other callers write only an operand, or else unrounded floats. */
+ * and can write every form. Otherwise it writes bf16 alone if the result is an operand, and unrounded floats if not. */
 static inline struct sl_out sl_left_out(struct sl_context *context, bool halves, float *y) {
     if (!halves && !sl_operand_result(context)) return sl_out_f32(y);
     if (context->result) context->result->done = true;
@@ -105,27 +109,27 @@ static inline struct sl_out sl_kept_out(const struct sl_context *context, const 
     return sl_out_of(kept->unread ? NULL : sl_kept_values(context, kept), kept->rounds,
                      kept->stores ? sl_kept_halves(context, kept) : NULL);
 }
-/* Calls CHILD's forward of X, for the saved array Y: in one pass with the rounding if the child can do so.
- * sl_kept_forward_kept reads a saved X. */
+/* Call CHILD's forward of X, with the saved array Y as its result. CHILD rounds Y in the same pass if it can; otherwise
+ * Y is rounded afterwards. sl_kept_forward_kept reads a saved X. */
 int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y);
 int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
                          const struct sl_kept *y);
-/* The same, except that a Y that the child has not rounded stays unrounded: *LEFT is Y as the next kernel that reads it
- * must write it first; unrounded floats if nothing is left to do. */
+/* As sl_forward_kept, but if CHILD has not rounded Y, Y stays unrounded: the next kernel that reads Y must first write
+ * it in the form *LEFT. If nothing is left to do, *LEFT is Y as unrounded floats. */
 int sl_forward_left(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y,
                     struct sl_out *left);
 /* Rounds and stores the values. Call it in forward or I after they are written, unless a child has done so. */
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* Returns the values in I, which an earlier call has saved. */
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept);
-/* Calls CHILD's backward_input, or its W, of saved rows: X, or X and DY. W takes one group after another if the call
- * has several microbatches. */
+/* Call CHILD's backward_input with saved rows X, or its W with saved rows X and DY. If the call has several
+ * microbatches, W is called for one group after another. */
 int sl_saved_backward_input(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
                             const float *dy, float *dx);
 int sl_saved_backward_weight(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
                              struct sl_rows dy);
-/* Calls CHILD's forward of X, or its backward_input of DY, which are saved: its products read the bf16 copy if there is
- * one, and need not round. LAST: as in sl_module_forward_last. */
+/* Call CHILD's forward with a saved X, or its backward_input with a saved DY. If there is a bf16 copy, CHILD's products
+ * read it and need not round. LAST: as in sl_module_forward_last. */
 int sl_kept_forward(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x, bool last,
                     float *y);
 int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
@@ -138,7 +142,8 @@ int sl_backward_input_left(const struct sl_module *child, struct sl_context *con
                            const struct sl_kept *dx, enum sl_dtype *dtype);
 /* Bf16 copy of X [n] if the caller's parent has stored one, otherwise NULL. */
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
-/* X [n] of an end with this USE: the bf16 copy if it is read and the parent has stored it, otherwise the floats. */
+/* X [n], the x or dy of a module with this USE: the bf16 copy if the storage is bf16, the module reads copies, and the
+ * parent has stored one; otherwise the floats. */
 struct sl_rows sl_given_rows(const struct sl_context *context, const struct sl_use *use, size_t n, const float *x);
 /* Returns whether X [n] is a bf16 copy that the caller's parent has stored beside floats. */
 bool sl_is_stored(const struct sl_context *context, size_t n, const void *x);
