@@ -19,7 +19,7 @@ struct sl_tree {
     float *room; /* [sl_tree_levels, n]; unused with one leaf */
 };
 
-/* Arrays beside FIRST that LEAVES leaves need. */
+/* Number of arrays in ROOM for LEAVES leaves. */
 size_t sl_tree_levels(int leaves);
 /* Address for the summand of leaf number LEAF; leaves come in their order. */
 float *sl_tree_summand(const struct sl_tree *tree, int leaf);

@@ -14,9 +14,9 @@
  * consecutive microbatches one after another. If backward does not read x, plan sets module->x.lasts to
  * SL_UNTIL_RETURN, and backward receives NULL; if only W does not read x, plan sets it to SL_UNTIL_INPUT, and W
  * receives NULL; if W does not read dy, plan sets module->y.lasts to SL_UNTIL_RETURN, and W receives NULL
- * (sl_plan_keeps_nothing sets both to SL_UNTIL_RETURN). Both are so already in forward-only plans. A parent sets
- * x.lasts and y.lasts to those of the children that read its x and dy. The module saves everything else that its
- * backward needs, in stash arrays that it declares.
+ * (sl_plan_keeps_nothing sets both to SL_UNTIL_RETURN). In forward-only plans both have this value from the beginning.
+ * A parent copies x.lasts and y.lasts from the children that read its x and dy. The module saves everything else that
+ * its backward needs, in stash arrays that it declares.
  *
  * A type that needs more fields than struct sl_module has its own struct, which begins with a struct sl_module:
  *
@@ -81,7 +81,8 @@ struct sl_stash {
     size_t elements;       /* the largest value of `used`: tensors of modules that take turns share a place */
     float *data;           /* [slots * elements] */
     size_t begin;          /* if DATA holds only a part of the tensors: the first one's offset */
-    struct sl_stash *once; /* of recomputed modules: room for tensors that pass; NULL: all tensors are saved */
+    struct sl_stash *once; /* if the stash is of recomputed modules: the stash of tensors with `passes`; NULL: all
+                              tensors are saved */
 };
 
 /* Place of a module's own array: in the stash, which lasts until W, or in the workspace, which lasts until the call
@@ -108,7 +109,8 @@ struct sl_saved {
     enum sl_dtype x, dy;
 };
 
-/* Floats of a call that also exist as bf16: VALUES [count] are the widened STORED [count]. */
+/* A bf16 copy of floats of a call: STORED [count] are VALUES [count], rounded. The floats may be unwritten if the call
+ * reads only the copy. */
 struct sl_rounded {
     const float *values; /* NULL: no array is stored as bf16 */
     const uint16_t *stored;
@@ -119,17 +121,17 @@ struct sl_rounded {
 struct sl_result {
     uint16_t *stored; /* write a bf16 copy here; NULL: none */
     bool unread;      /* the floats need not be written: no caller reads them */
-    bool whole;       /* the floats stay unrounded; the parent requests this only of SL_WRITES_BOTH */
+    bool whole;       /* the floats stay unrounded; requested only of modules with SL_WRITES_BOTH */
     bool done;        /* set by the module after it has written the result in this form */
-    uint16_t *gelu; /* only for modules with SL_GELU_DONE, which must obey. Forward: write y here and gelu(y) to STORED.
-                       I: this is the gelu's x; multiply dx by the gelu's slope. NULL: no gelu */
+    uint16_t *gelu;   /* requested only of modules with SL_GELU_DONE, which must obey. Forward: write y here and gelu(y)
+                         to STORED. I: this is the gelu's x; multiply dx by the gelu's slope. NULL: no gelu */
 };
 
 /* Summand that a call on a device may add to y in forward, or to dx in I, in the pass that writes it: the x or dy of a
  * residual connection, as many floats. */
 struct sl_summand {
     const float *x;
-    const uint16_t *stored;   /* x as bf16, or NULL if it is not stored so; X may be NULL if this is not */
+    const uint16_t *stored;   /* x as bf16; NULL: not stored as bf16. X may be NULL if STORED is not */
     struct sl_result *result; /* requested form of the sum, or NULL; a module that adds also sets this one's done */
     bool done;                /* set by the module after it has added X; if unset, the parent adds it */
 };
@@ -155,8 +157,8 @@ struct sl_context {
     int wgrad_group;      /* microbatches of one backward_weight call */
     enum sl_dtype storage;      /* type of the arrays that modules save: SL_F32 or SL_BF16 */
     struct sl_saved saved;      /* type of x in backward_input, and of x and dy in backward_weight */
-    struct sl_rounded rounded;  /* bf16 copy by the parent of x in forward or dy in backward_input; in a W that follows
-                                   I: I's bf16 copy of dy */
+    struct sl_rounded rounded;  /* the parent's bf16 copy of x in forward or of dy in backward_input; in a W that
+                                   follows I: I's bf16 copy of dy */
     struct sl_result *result;   /* requested form of y or dx; NULL: unrounded floats */
     struct sl_summand *summand; /* NULL: nothing to add */
     bool accumulate; /* backward_weight adds to the gradients; in I: the stage's first W will add, as all others do */
@@ -204,7 +206,8 @@ struct sl_plan {
     const char *leaf_axis;    /* axis with LEAVES: sums over it add leaves in tree order (layers/modules/leaves.h) */
     int leaves;               /* with fewer than two, sums add coordinates */
     int loop;                 /* loop of the parameters */
-    int part;                 /* their loop among the parameters' loops: the same, or one of its layers */
+    int part;                 /* the parameters' loop with the module's parameters: LOOP, or a layer that counts as a
+                                 loop */
     int layer;                /* number of the layer in its stage */
     int global_layer;         /* number of the layer in the model */
     int dropouts;             /* dropouts planned in this layer so far */
@@ -254,10 +257,10 @@ struct sl_module_type {
                           float *dx);
     /* NULL for a module without parameters */
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
-    /* NULL, or forward and backward_input for a module whose x and y a sequence stores as bf16. They need no separate
-     * rounding passes and yield the same bits. They round X (forward) and DY as they read them, because no caller has
-     * rounded them, and write bf16 beside y and dx. If only the bf16 copy will be read, Y or DX is NULL. Only for types
-     * with an x until SL_UNTIL_DX that save x and nothing else. */
+    /* NULL, or versions of forward and backward_input for a module in a sequence that stores the module's x and y as
+     * bf16. They round X (forward) or DY while they read it, because no caller has rounded it, and write bf16 copies:
+     * of x and y, or of dx. Bits are the same as with separate rounding passes. If only the copy of y or dx will be
+     * read, Y or DX is NULL. Only for types with an x until SL_UNTIL_DX that save x and nothing else. */
     void (*forward_stored)(const struct sl_module *module, struct sl_context *context, const float *x,
                            uint16_t *x_stored, float *y, uint16_t *y_stored);
     void (*backward_stored)(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
@@ -277,7 +280,8 @@ struct sl_module {
     char called[SL_MODULE_CALLED]; /* name in error reports, "blocks.0.input_dense (dense)"; planning fills it in */
     int in, out;                   /* columns of x and y */
     bool is_layer;                 /* planning it increments the layer's number */
-    int part;            /* number of its parameters' own loop (sl_model_open_parameters); 0: they have none */
+    int part;            /* number of the loop that its parameters have for themselves (sl_model_open_parameters); 0:
+                            none */
     struct sl_use x, y;  /* how the module uses its ends; set by planning */
     int x_stride;        /* the requested stride, if forward and W read x and I writes bf16-only dx with it; else 0 */
     bool weights_follow; /* W runs right after I, so dy need not be saved for it */
@@ -319,7 +323,7 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan);
 /* Plans a child for its parent. Call it for each child with the same BEGIN: children use the same workspace, one after
  * another. Afterwards plan->workspace is the end of the largest workspace of the children so far. */
 int sl_plan_child(struct sl_plan *plan, struct sl_module *child, size_t begin);
-/* The plan of a type whose backward reads neither x nor, in W, dy, and that has nothing else to plan. */
+/* The plan function of a type that has nothing to plan: its backward reads neither x nor, in W, dy. */
 int sl_plan_keeps_nothing(struct sl_module *module, struct sl_plan *plan);
 
 /* Declares the next parameter of the module being planned; the module's parameters are numbered 0, 1, ... in this
@@ -329,7 +333,7 @@ int sl_plan_parameter(struct sl_plan *plan, const char *name, enum sl_initialize
                       const size_t *shape);
 /* Returns the scale of a truncated normal with variance 1 / IN (LeCun et al. 1998). */
 float sl_lecun_normal(size_t in);
-/* Declares a parameter whose shard under SPEC ("-,tensor": spmd/spec.h) is on this coordinate; SHAPE is the whole
+/* Declares a parameter sharded by SPEC ("-,tensor": spmd/spec.h): this coordinate holds one shard; SHAPE is the whole
  * array's. Axes missing in the mesh do not shard. If only the data axis shards a dim after the first and does not
  * divide it, the dim stays whole. */
 int sl_plan_parameter_sharded(struct sl_plan *plan, const char *name, enum sl_initializer initializer, float scale,
@@ -366,8 +370,8 @@ static inline bool sl_plan_trains(const struct sl_plan *plan, int i) {
 }
 /* Declares that products of the planned module read parameters as bf16. */
 static inline void sl_plan_rounded_values(struct sl_plan *plan) { plan->parameters->rounds = true; }
-/* Declares that all readers of the planned module's parameter I read it in sl_plan_kernel_type, or as blocks if it lies
- * so. Without training it then needs no float32 values. */
+/* Declares that all readers of the planned module's parameter I read it in sl_plan_kernel_type or, if it is stored as
+ * blocks, as blocks. Without training it then needs no float32 values. */
 static inline void sl_plan_kernel(struct sl_plan *plan, int i) {
     const int number = plan->module->parameter[i];
     plan->parameters->list[number].kernel = true;
@@ -386,7 +390,7 @@ static inline enum sl_dtype sl_plan_kernel_type(const struct sl_plan *plan) {
 static inline size_t sl_plan_run(const struct sl_plan *plan) { return plan->run > 1 ? (size_t)plan->run : 1; }
 static inline size_t sl_plan_rows(const struct sl_plan *plan) { return (size_t)plan->rows * sl_plan_run(plan); }
 
-/* Declares that the labels or tokens (READS) are below COUNT: steps refuse batches with others. */
+/* Declares that the labels or tokens (READS) must be below COUNT: steps refuse batches with larger ones. */
 void sl_plan_bound(struct sl_plan *plan, unsigned reads, int count);
 
 /* ---- for the other functions of a type ---- */
@@ -416,7 +420,7 @@ static inline float *sl_gradient(const struct sl_module *module, const struct sl
     return sl_parameter_gradient(context->parameters, module->parameter[i]);
 }
 
-/* Parts of that gradient, if it has parts. */
+/* The same gradient in parts (enum sl_parts), if it has parts. */
 static inline float *sl_gradient_parts(const struct sl_module *module, const struct sl_context *context, int i) {
     return sl_parameter_parts(context->parameters, module->parameter[i]);
 }

@@ -66,8 +66,8 @@ static inline struct sl_summand *sl_take_summand(struct sl_context *context) {
     context->summand = NULL;
     return summand;
 }
-/* Returns the x that the caller's pass must add, and marks it as added; NULL: nothing to add. *SUM becomes DX, always
- * with floats, in the form of the sum that the pass must write; if SUM is NULL, it writes unrounded floats. */
+/* Returns the x that the caller's pass must add, and marks it as added; NULL: nothing to add. *SUM becomes the form in
+ * which the pass must write the sum to DX, always with floats. If SUM is NULL, the pass writes unrounded floats. */
 static inline const float *sl_added(const struct sl_context *context, float *dx, struct sl_out *sum) {
     struct sl_summand *const summand = context->summand;
     struct sl_result *const result = summand && sum ? summand->result : NULL;
@@ -76,8 +76,8 @@ static inline const float *sl_added(const struct sl_context *context, float *dx,
     if (summand) summand->done = true;
     return summand ? summand->x : NULL;
 }
-/* DX in the form that the caller's pass must write; *SUMMAND is the summand that it must add (NULL inside: none). Marks
- * both as done. */
+/* DX in the form that the caller's pass must write; *SUMMAND is the summand that the pass must add (with a NULL
+ * address: none). Marks both as done. */
 static inline struct sl_out sl_summed_out(const struct sl_context *context, float *dx, struct sl_rows *summand) {
     struct sl_summand *const adds = context->summand;
     struct sl_result *const result = adds ? adds->result : context->result;
@@ -86,8 +86,9 @@ static inline struct sl_out sl_summed_out(const struct sl_context *context, floa
     if (result) result->done = true;
     return sl_result_out(result, dx);
 }
-/* For parents: these call a child's functions, and pass x and dy only if the child has them saved. Use forward_last for
- * a child whose y is only read if the parent's y is; use forward for all others. */
+/* For parents: calls of a child's functions, which pass x and dy only if the child needs them saved. Use forward_last
+ * for a child whose y serves only to compute the parent's y: if the parent's y is unread, so is the child's. Use
+ * forward for all others. */
 static inline int sl_module_forward_plain(const struct sl_module *module, struct sl_context *context, const float *x,
                                           float *y) {
     struct sl_result *const result = context->result;

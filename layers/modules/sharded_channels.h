@@ -10,7 +10,7 @@ SL_BEGIN_C
 
 /* Leaves of this coordinate if sums over AXIS add leaves (layers/modules/leaves.h), otherwise 0. */
 int sl_plan_leaves(const struct sl_plan *plan, const char *axis);
-/* Parts of this coordinate's channels with sums of their own: its leaves; 1 without leaves. */
+/* Number of parts of this coordinate's channels that are summed separately: its leaves; 1 without leaves. */
 int sl_plan_slices(const struct sl_plan *plan, const char *axis);
 /* Number of parts of the channels along AXIS: leaves or, without them, coordinates; and the name of these parts. */
 int sl_plan_parts(const struct sl_plan *plan, const char *axis);
@@ -32,8 +32,9 @@ int sl_plan_members_apart(const struct sl_plan *plan, const char *axis);
 /* Declares how the gradient of the module's parameter I is computed (PARTS), if it trains. */
 void sl_plan_gradient_parts(const struct sl_plan *plan, int i, enum sl_parts parts);
 
-/* Returns the axis that shards dim DIM of the module's parameter I, or the data axis if this is a list of axes and they
- * shard it together; NULL if there is none, or others together. Axes of size 1 do not count. */
+/* Returns the axis that shards dim DIM of the module's parameter I. If the data axis is a list of axes, and all of them
+ * together shard the dim, returns the list. NULL if no axis shards the dim, or if several other axes do together. Axes
+ * of size 1 do not count. */
 const char *sl_plan_sharding_axis(const struct sl_plan *plan, int i, int dim);
 
 SL_END_C

@@ -1,5 +1,5 @@
-/* share.h - passes over a call's rows, or over single numbers, divided between the threads of a crew. Only in
- * forward-only runs of a coordinate with a crew.
+/* share.h - passes over a call's rows, or over single numbers, divided between the threads of a crew. Only coordinates
+ * in forward-only runs have a crew.
  *
  * Rows, or numbers, are independent of each other, so the bits are the same as in a single pass. */
 #ifndef SL_LAYERS_MODULES_SHARE_H

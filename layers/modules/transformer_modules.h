@@ -24,7 +24,8 @@ struct sl_lora {
     double alpha; /* the scale is alpha / rank; 0: alpha is twice the rank */
 };
 float sl_lora_scale(int rank, double alpha);
-/* End of their parameters' names, after the layer's name and a dot: a pattern, for sl_parameters.adapters. */
+/* The end of the names of adapters' parameters, after the layer's name and a dot, as a pattern for
+ * sl_parameters.adapters. */
 extern const char sl_lora_parameters[];
 
 /* Mesh of a module, and the axis of its channels. */
@@ -32,8 +33,8 @@ struct sl_channels {
     const struct sl_mesh *mesh;
     const char *axis;           /* shards the channels: "tensor"; must outlive the modules */
     const struct sl_lora *lora; /* adapters of sl_sharded_dense and the three constructors like it; NULL: none */
-    int pieces; /* sl_sharded_dense scatters and gathers a microbatch's rows in so many pieces, beside products; 0
-                   counts as 1 */
+    int pieces; /* number of pieces in which sl_sharded_dense scatters and gathers a microbatch's rows, in parallel with
+                   products; 0 counts as 1 */
 };
 
 /* y = x kernel + bias; kernel [IN, OUT] lecun-normal, bias [OUT] zeros. Each coordinate multiplies its columns of x by
@@ -52,15 +53,15 @@ int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *
 struct sl_module *sl_summed_dense(const char *name, int in, int out, int segments_in,
                                   const struct sl_channels *channels);
 
-/* Both without a bias and without segments. */
+/* sl_sharded_dense and sl_summed_dense without a bias and without segments. */
 struct sl_module *sl_sharded_product(const char *name, int in, int out, const struct sl_channels *channels);
 struct sl_module *sl_summed_product(const char *name, int in, int out, const struct sl_channels *channels);
 
 /* y = x / sqrt(mean of x^2 over the whole row + 1e-6) gamma + beta; gamma ones, beta zeros [COLUMNS]. */
 struct sl_module *sl_rms_norm(const char *name, int columns, const struct sl_channels *channels);
 
-/* The same with another epsilon. If it CENTERS, it subtracts from x its mean over the whole row, which makes it a layer
- * norm; only if it SHIFTS, it has beta. */
+/* sl_rms_norm with another epsilon. If it CENTERS, it is a layer norm: it subtracts from x the mean over the whole row.
+ * Only if it SHIFTS does it have beta. */
 struct sl_norm_kind {
     bool centers, shifts;
     double epsilon;
@@ -183,11 +184,11 @@ struct sl_vocabulary {
 /* Returns whether stages can share the table: they have whole chunks, so sums do not depend on the number of stages. */
 bool sl_vocabulary_divides(const struct sl_vocabulary *vocabulary);
 /* y = the table's rows of the tokens in the context's batch. x has one column, which is not read. If stages share the
- * table, each adds its own rows to x, beginning with shard 0. If ranks share the microbatches, y of others' is x. Each
- * coordinate looks up its share of each sequence, then
- * an all_to_all exchanges shares of sequences for shares of channels. If sequences do not divide, every coordinate
- * looks up all tokens and uses its channels. Vocabulary-parallel: the sums of all coordinates' lookups are scattered
- * over channels. */
+ * table, each adds its own rows to x, beginning with shard 0. If ranks share the microbatches, a rank writes x to y for
+ * another rank's microbatch; the first rank, which has no x, writes zeros. Each coordinate looks up its share of each
+ * sequence, then an all_to_all exchanges shares of sequences for shares of channels. If sequences do not divide, every
+ * coordinate looks up all tokens and uses its channels. Vocabulary-parallel: the sums of all coordinates' lookups are
+ * scattered over channels. */
 struct sl_module *sl_token_embedding(const struct sl_vocabulary *vocabulary, const struct sl_channels *channels);
 /* y = x + rows of a table "positions" [ROWS, DIMENSION], chosen by the tokens' positions, counted from 0. */
 struct sl_module *sl_learned_positions(int rows, int dimension, const struct sl_channels *channels);
