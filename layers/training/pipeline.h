@@ -64,7 +64,7 @@ struct sl_pipeline_options {
     const char *context_axis;
     bool forward_only;  /* the pipeline will never train */
     bool keeps_outputs; /* sl_pipeline_outputs and sl_pipeline_predictions return the rows of all microbatches, as with
-                           forward_only; else only rows still needed by W are held, in less memory */
+                           forward_only; if not set, only rows that W still needs are held, in less memory */
     bool sizes_only;    /* the pipeline is planned for its parameters and bytes, and never opened */
     struct sl_load *load;     /* counts the work of a microbatch during planning; NULL: not counted */
     struct sl_crew *crew;     /* this coordinate's helpers for forward_only; NULL: none */
@@ -74,8 +74,8 @@ struct sl_pipeline_options {
     bool offload_activations;
     const char *offload_directory;
     int wgrad_group; /* microbatches of one weight-gradient product; must divide the number of microbatches */
-    /* If layers are parts of the parameters (sl_model_open_parameters), sums over data per step for a layer's gradient:
-     * one, of all microbatches, or one per weight-gradient product. 0: layers are not parts. */
+    /* If layers are parts of the parameters (sl_model_open_parameters): sums over data per step of a layer's gradient,
+     * either one, of all microbatches, or one per weight-gradient product. 0: layers are not parts. */
     int layer_sums;
     /* Receives the gradient of the batch's inputs in each call of sl_pipeline_train: [rows of a call, in] in the
      * caller's device memory. Set it on all coordinates with the first stage, or on none (NULL). SL_BAD_INPUT if the
@@ -113,18 +113,18 @@ int sl_pipeline_rows(const struct sl_pipeline *pipeline);
 int sl_pipeline_open(struct sl_pipeline *pipeline);
 void sl_pipeline_close(struct sl_pipeline *pipeline);
 
-/* Called in two roles. reduce: when the gradients of LOOP are complete, while other loops still compute. begin: before
- * the first gradient of a loop, and, if layers are parts of the parameters, before the first gradient of each layer, by
- * its part's number; the part before is then complete. If a layer has several sums in a step, begin is called for each
- * of them. */
+/* A callback in one of two roles. reduce: called when the gradients of LOOP are complete, while other loops still
+ * compute. begin: called before the first gradient of LOOP; if layers are parts of the parameters, also before the
+ * first gradient of each layer, with LOOP the number of its part. The part before is then complete. If a layer has
+ * several sums in a step, begin is called for each of them. */
 typedef int sl_reduce_function(struct sl_spmd *self, int loop, void *arg);
 
 struct sl_pipeline_step {
     struct sl_batch batch; /* this coordinate's sl_pipeline_rows rows, in the order of the microbatches */
     uint32_t first_row;    /* number of the batch's first row; over context_axis, rows of a coordinate count */
-    /* For generation. position: of each sequence's first row. positions: [sequences], if sequences of one row have
-     * different ones, else NULL. first_sequence: the first of the step's sequences in the caches. begins: recompute
-     * what the caches derive from the parameters; the first call with new parameters sets it. */
+    /* For generation. position: position of each sequence's first row. positions: [sequences], if sequences have one
+     * row each, at different positions; else NULL. first_sequence: number, in the caches, of the step's first sequence.
+     * begins: recompute the cached arrays made of parameters; set it in the first call with new parameters. */
     int position;
     const int *positions;
     int first_sequence;

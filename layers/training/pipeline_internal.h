@@ -51,9 +51,9 @@ struct sl_pipeline {
     bool weights_follow, forward_keeps; /* as in struct sl_plan */
     /* With frames, the stash is one unit of the window at a time: stash.slots microbatches of a loop. */
     struct sl_window window;
-    int frames, turns; /* units in near memory, 0: nothing is offloaded; units of a loop */
+    int frames, turns; /* units held in memory at a time (0: nothing is offloaded); units of a loop */
     struct sl_groups groups;
-    bool unshards; /* whether UNSHARD and RESHARD are carried out, with the next two */
+    bool unshards; /* UNSHARD and RESHARD are carried out, by the gathers and scatters below */
     struct sl_gathers gathers;
     struct sl_scatters scatters;
     struct kept *kept; /* [loops] */
@@ -63,8 +63,8 @@ struct sl_pipeline {
     size_t workspace_bytes, table_bytes; /* of a call; of tables shared by layers (rotary positions) */
     size_t sums_at;                      /* offset of the sums, after the modules' workspace */
     struct sl_context context;
-    /* Buffers of stage inputs, if the schedule keeps states, and of their gradients; then outputs of the last stage,
-     * and of the loss: the gradients, unless the model generates. */
+    /* Buffers of stage inputs, if the schedule saves states, and of their gradients. Then outputs of the last stage and
+     * of the loss; the loss outputs gradients, unless the model generates. */
     char *inputs, *input_gradients;    /* [microbatches * rows, hidden], in the type in which they are sent */
     float *outputs, *output_gradients; /* [output_slots * rows, out], [output_slots * rows, the loss's out] */
     int output_slots;                  /* microbatches held at the same time */
@@ -155,9 +155,9 @@ static inline bool is_sent(const struct sl_pipeline *p, const struct sl_action *
            next->microbatch == action->microbatch;
 }
 
-/* Whether the due groups of ACTION's loop run after it. Those due after a backward run once its gradient has been sent:
- * the previous stage needs it first, and they are not needed before the reduction. They run before the next backward,
- * which may reuse their microbatches' slots. */
+/* Whether the due groups of ACTION's loop run after ACTION. Groups that become due in a backward run once the
+ * backward's gradient has been sent: the previous stage waits for it, and weight gradients are not needed before the
+ * reduction. They run before the next backward, which may reuse their microbatches' slots. */
 static inline bool sl_pipeline_runs_weights(const struct sl_pipeline *p, const struct sl_action *action) {
     return action->kind == SL_WEIGHT_GRADIENT || action->kind == SL_SEND_GRADIENT || action->kind == SL_REDUCE ||
            (sl_has_weight_gradient(action->kind) && !is_sent(p, action));
@@ -171,7 +171,7 @@ static inline bool sl_pipeline_uses_stash(const struct sl_pipeline *p, const str
            (action->kind == SL_TAKE_GRADIENT && p->kept[action->loop].dy.stashed);
 }
 
-/* Plans the window once the stages are planned; opens it; brings a unit into memory. */
+/* Plan the window once the stages are planned; open it; bring a unit into memory. */
 int sl_pipeline_plan_offload(struct sl_pipeline *p);
 int sl_pipeline_open_offload(struct sl_pipeline *p);
 int sl_pipeline_bring_stash(struct sl_pipeline *p, int loop, int microbatch);
@@ -192,8 +192,8 @@ int sl_pipeline_use_parameters(const struct sl_pipeline *p, const struct sl_acti
 
 /* Plans gathers and scatters before the stages are planned. Collective over the mesh. */
 int sl_pipeline_plan_shards(struct sl_pipeline *p, const struct sl_parameters *parameters);
-/* Called at the beginning of a step; for an UNSHARD or RESHARD; between actions; before an action that may read
- * kernels. After the last action, sl_pipeline_end_shards is called. */
+/* Call these, in this order, at the beginning of a step; for an UNSHARD or RESHARD; between actions; before an action
+ * that may read kernels. Call sl_pipeline_end_shards after the last action. */
 int sl_pipeline_begin_shards(struct sl_pipeline *p);
 int sl_pipeline_shard_step(struct sl_pipeline *p, const struct sl_action *action);
 int sl_pipeline_advance_shards(struct sl_pipeline *p);
