@@ -38,8 +38,8 @@ struct sl_checkpoint {
     int64_t step;    /* optimizer steps taken so far */
     int64_t samples; /* samples used so far; the run resumes with the next one */
     uint64_t seed;
-    bool compares; /* before copied data are written, replicas are compared (layers/training/replicas.h): a bit that has
-                      flipped since a step's own check is not saved. Only for saving */
+    bool compares; /* only for saving: compare replicas (layers/training/replicas.h) before copied data are written, so
+                      that a bit that has flipped since the step's own check is not saved */
     int64_t version; /* of the file it was read from; 1: the file has no checksums. Ignored when saving */
 };
 
@@ -89,7 +89,8 @@ int sl_checkpoint_verify(struct sl_spmd *self, struct sl_trainer *trainer, const
 
 /* ---- steps of saving, for other writers ---- */
 
-/* Number of kinds of tensors in a checkpoint: values, then the optimizer's tensors; and kind number I. */
+/* sl_checkpoint_kinds returns the number of kinds of tensors in a checkpoint: values, then the optimizer's tensors.
+ * sl_checkpoint_kind returns kind number I. */
 static inline int sl_checkpoint_kinds(struct sl_trainer *trainer) { return 1 + sl_trainer_parameters(trainer)->states; }
 static inline enum sl_state sl_checkpoint_kind(int i, bool adapters) {
     const enum sl_state values = adapters ? SL_ADAPTERS : SL_VALUES;
@@ -121,13 +122,13 @@ int sl_checkpoint_part_name(const char *directory, int64_t step, int part, int p
  * the whole file's name. Returns whether either exists. */
 bool sl_checkpoint_at(const char *directory, int64_t step, char path[SL_MAX_PATH]);
 
-/* Writes the name of the complete checkpoint with the most steps to PATH. Complete: its size is right and, for an
- * index, all its parts exist and have theirs. SL_BAD_INPUT if there is none. SKIPPED (may be NULL) names an incomplete
- * one with more steps; its status is SL_OK if there is none. */
+/* Writes the name of the complete checkpoint with the most steps to PATH. A checkpoint is complete if its size is right
+ * or, if it is an index, all its parts exist with the right sizes. SL_BAD_INPUT if there is none. SKIPPED (may be NULL)
+ * names an incomplete one with more steps; its status is SL_OK if there is none. */
 int sl_checkpoint_latest(const char *directory, char path[SL_MAX_PATH], struct sl_error *skipped,
                          struct sl_error *error);
-/* As sl_checkpoint_latest, with fewer steps than the checkpoint PATH. False if there is none, or if PATH is not a
- * checkpoint's name. */
+/* Writes the name of the complete checkpoint with the most steps below those of the checkpoint PATH to OLDER. False if
+ * there is none, or if PATH is not a checkpoint's name. */
 bool sl_checkpoint_older(const char *path, char older[SL_MAX_PATH]);
 /* Steps in the name of PATH; -1 if it is not a checkpoint's name. */
 int64_t sl_checkpoint_step_of(const char *path);

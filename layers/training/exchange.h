@@ -1,7 +1,7 @@
 /* exchange.h - moves tensors between the coordinates' shards and a store of whole tensors under their global names.
  *
- * Coordinate 0 has the store. Data moves between it and another coordinate as one stream, in pieces of a few megabytes,
- * so no more memory is needed beside the store, which may itself be in a file. */
+ * Coordinate 0 has the store, which may itself be in a file. Data moves between coordinate 0 and another coordinate as
+ * one stream, in pieces of a few megabytes, so little further memory is needed. */
 #ifndef SL_LAYERS_TRAINING_EXCHANGE_H
 #define SL_LAYERS_TRAINING_EXCHANGE_H
 
@@ -43,8 +43,8 @@ int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct 
                enum sl_state state, struct sl_store *store);
 
 /* Declares the tensors, of one dim, of OWN, this coordinate's own store, and in WHOLE on coordinate 0 the whole
- * tensors, with a piece for each coordinate (layers/formats/stores/store.h). If several coordinates hold a shard, each
- * writes its share if they share out the range; otherwise the first one writes all of it. Collective over WORLD. */
+ * tensors, with a piece for each coordinate (layers/formats/stores/store.h). If several coordinates hold a shard and
+ * share out its range, each writes its share; if they do not, the first one writes all of it. Collective over WORLD. */
 int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                    enum sl_state state, struct sl_store *own, struct sl_store *whole);
 /* Copies this coordinate's values or state to the declared tensors of OWN, which have memory. */

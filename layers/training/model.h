@@ -54,8 +54,8 @@ static inline int sl_model_first_layer(struct sl_layers layers, int stages, int 
  * numbers do not add up; SL_FAILED if memory is short. */
 int sl_model_open(struct sl_model *model, const struct sl_schedule *schedule, int rank, struct sl_layers layers,
                   int first, int last, struct sl_error *error);
-/* SL_BAD_INPUT unless the first BEGIN and the last END stages, which have no layers, are on the ranks in ascending
- * order, one on each: shares of a softmax begin on the first rank. */
+/* Checks the first BEGIN and the last END stages, which have no layers. SL_BAD_INPUT unless they are on the ranks in
+ * ascending order, one on each: shares of a softmax begin on the first rank. */
 int sl_model_check_ends(const struct sl_schedule *schedule, int begin, int end, struct sl_error *error);
 /* The two ranks with shared parameters, in the order of their stages: the ranks of the first and the last stage, which
  * share tied parameters; with two copies of the model, the two ranks with RANK's parts of it. */
