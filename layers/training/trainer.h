@@ -19,7 +19,7 @@ struct sl_trainer_options {
     struct sl_pipeline_options pipeline;
     /* Axis of data parallelism: its coordinates train on different rows. Or a list, "data,context", with the pipeline's
      * context_axis at its end, in the order of the mesh. Every axis of the mesh with more than one coordinate must be
-     * this axis, or in this list, the pipeline's axis, or in its group_axes. */
+     * this axis or in this list, or be the pipeline's axis or in its group_axes. */
     const char *data_axis;
     struct sl_optimizer_options optimizer; /* may be left out if the pipeline is forward_only */
     float clip;                            /* limit on the norm of all gradients together; 0: no limit */
@@ -32,12 +32,13 @@ struct sl_trainer_options {
     int accumulate;                       /* passes of the pipeline per step, with equally many rows each; 0: one */
     /* Leaves, with equally many rows each, shared by the coordinates of data_axis, which is one axis then. A coordinate
      * computes its leaves one after another, and the bits do not depend on the number of coordinates
-     * (layers/training/exact/leaves.h). If a parameter is sharded over data, its module must leave parts of the
-     * gradient (sl_gradient_parts), or each coordinate must have one leaf with one weight gradient of it. 0: sums over
-     * data are in the order of coordinates. */
+     * (layers/training/exact/leaves.h). If a parameter is sharded over data, its module must write its gradient in
+     * parts (sl_gradient_parts), or each coordinate must have one leaf, with one weight gradient of the parameter. 0:
+     * sums over data are in the order of coordinates. */
     int exact;
-    /* 1: shard optimizer state over data (ZeRO-1). 2: also shard sums of gradients if this takes less memory. With 2, a
-     * whole gradient is held only for loops computing theirs at the same time; with several passes, for all loops. */
+    /* 1: shard optimizer state over data (ZeRO-1). 2: also shard sums of gradients if this takes less memory. With 2,
+     * whole gradients are held only for loops that compute gradients at the same time; with several passes, for all
+     * loops. */
     int zero;
     bool overlap; /* reduce while other loops compute */
     /* Offload the optimizer's state (sl_parameters.far_states); if the host computes, to a file in
@@ -109,16 +110,17 @@ void sl_trainer_set_steps(struct sl_trainer *trainer, int64_t steps);
  * *METRICS receives the sums over the whole mesh, on every coordinate. Set *STOP before the call if this coordinate
  * wants to stop; afterwards *STOP is true on all coordinates if any coordinate wanted to. Collective over the mesh.
  *
- * SL_BAD_INPUT if the number of rows of the batch does not match all passes together, or if an array for the model is
- * missing. SL_FAILED, on all coordinates, if the loss or gradients are not finite, unless the option ignore_nan is set.
- * With clipping, the norm shows whether gradients are finite; otherwise a few of them are checked. After such a failure
- * the step runs once more, and the error names the first module whose result is not finite, with stage, microbatch and
+ * SL_BAD_INPUT if the batch does not have the rows of all passes together, or lacks an array that the model reads.
+ * SL_FAILED, on all coordinates, if the loss or gradients are not finite, unless the option ignore_nan is set. With
+ * clipping, the norm shows whether gradients are finite; otherwise a few of them are checked. After such a failure the
+ * step runs once more, and the error names the first module whose result is not finite, with stage, microbatch and
  * coordinate (layers/modules/not_finite.h). Some values may have been updated by then: resume from a checkpoint.
  * Messages count steps from 0: the first call is step 0. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
-/* Adds times to PROFILE from the next step on; NULL: stops. The caller owns PROFILE and calls sl_profile_start. */
+/* Adds times to PROFILE from the next step on. If PROFILE is NULL, stops. The caller owns PROFILE and calls
+ * sl_profile_start. */
 void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);
-/* Records events in TRACE from the next step on; NULL: stops. The caller owns TRACE. */
+/* Records events in TRACE from the next step on. If TRACE is NULL, stops. The caller owns TRACE. */
 void sl_trainer_set_trace(struct sl_trainer *trainer, struct sl_trace *trace);
 /* Adds the memory of a journal of TRAINER to BUDGET, as sl_journal_plan_bytes does. */
 void sl_trainer_plan_journal(struct sl_trainer *trainer, struct sl_budget *budget);
@@ -126,7 +128,7 @@ void sl_trainer_plan_journal(struct sl_trainer *trainer, struct sl_budget *budge
  * resumed. As sl_journal_open (layers/records/journal/journal.h). The caller closes the journal after the trainer. */
 int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *model,
                             const struct sl_journal_options *options, struct sl_journal **journal);
-/* Records steps in JOURNAL from the next one on; NULL: stops. */
+/* Records steps in JOURNAL from the next one on. If JOURNAL is NULL, stops. */
 void sl_trainer_set_journal(struct sl_trainer *trainer, struct sl_journal *journal);
 /* Evaluates the rows of one pass, without training. *METRICS as in sl_trainer_step. Collective over the mesh. */
 int sl_trainer_evaluate(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics);

@@ -35,7 +35,7 @@ SL_BEGIN_C
 /* The most calls of one group under way at the same time. */
 enum { SL_UPDATES_IN_FLIGHT = 4 };
 
-/* A range whose gradient is complete; if a layer has several sums over data in a step, a part of that gradient. */
+/* A range with a complete gradient or, if a layer has several sums over data in a step, with a complete part of it. */
 struct sl_completion {
     int range;
     bool adds, more; /* adds: the sum is added to those of earlier parts; more: parts follow */
@@ -56,24 +56,25 @@ struct sl_updates {
     const struct sl_leaves *leaves; /* this coordinate's leaves; NULL: gradients are one sum, by coordinates */
     float clip;                     /* limit on the norm of all gradients together; 0: no limit */
     double norm;                    /* norm of the last step's gradients, if clipped */
-    /* [sums.size] starts of the data members' parameter memory, which all members lay out alike, if the optimizer reads
-     * and adds up their gradients in place; else NULL. */
+    /* [sums.size] addresses of the data members' parameter memory, which all members lay out alike. NULL, unless the
+     * optimizer reads and adds up their gradients in place. */
     const float **memory;
-    /* looks: check a few gradients for non-finite values. lost: such a value was found; parameters not updated yet in
-     * this step then stay unchanged, so that the step can run again. The caller clears lost before a step. */
+    /* looks: check a few gradients for non-finite values. lost: a non-finite value was found; parameters not updated
+     * yet in this step then stay unchanged, so that the step can run again. The caller clears lost before a step. */
     bool looks, lost;
-    bool apart;                 /* whether the last step's gradients have not been summed anywhere */
+    bool apart;                 /* the last step's sums have not been stored: the optimizer added the gradients while it
+                                   used them */
     struct sl_profile *profile; /* may be NULL */
     struct sl_trace *trace;     /* may be NULL */
     struct sl_prints *prints;   /* hashes of gradients and new values; NULL: this step has none */
     int64_t step;               /* number of the step, from 1 */
-    /* Completed gradients, in that order, and counts of how many have reached each stage: complete, sum started,
-     * summed, used by the optimizer, ended. */
+    /* Completed gradients, in the order of completion, and how many of them are complete, have a started sum, are
+     * summed, have been used by the optimizer, have ended. */
     struct sl_completion *completed; /* [ranges, sums per range] */
     int *times;                      /* [ranges] completions of each range in this step */
     int completions, started, summed, used, ended;
-    int layer; /* part whose gradients are being computed in a room: a layer, numbered as a loop of the parameters; 0:
-                  none */
+    int layer; /* the part whose gradients are being computed in a room: a layer, numbered as a loop of the parameters;
+                  0: none */
     struct sl_request sum[SL_UPDATES_IN_FLIGHT], gather[SL_UPDATES_IN_FLIGHT];
 };
 
@@ -97,8 +98,8 @@ void sl_updates_close(struct sl_updates *updates);
 int sl_updates_make_room(struct sl_updates *updates, int part);
 /* Reports that the gradients of LOOP, including its layers, are complete. */
 int sl_updates_complete(struct sl_updates *updates, int loop);
-/* Reports that the gradients of all loops, and the tied ones, are those of leaf LEAF, and that more leaves follow.
- * Collective over the coordinates with the same tied parameters. */
+/* Reports that the gradients of leaf LEAF are complete, for all loops and the tied parameters, and that more leaves
+ * follow. Collective over the coordinates with the same tied parameters. */
 int sl_updates_end_leaf(struct sl_updates *updates, int leaf);
 /* Divisor of the sums: the members of data, or all leaves. */
 double sl_updates_parts(const struct sl_updates *updates);

@@ -4,9 +4,9 @@
  * update a run of elements. Other code does not depend on the meaning of the state: it allocates, shards (ZeRO), saves
  * and compares the tensors under the row's names.
  *
- * A new optimizer needs a file optimizer_NAME.c, which defines a row; the row's name in the table of optimizer.c; and
- * the file in layers/kernels/kernels.cmake. Its loops stand under SL_ELEMENTWISE (spmd/device/offload.h), so that the
- * same source runs on CPUs and on devices.
+ * A new optimizer needs a file optimizer_NAME.c with a row, the row's name in the table of optimizer.c, and the file's
+ * name in layers/kernels/kernels.cmake. Mark its loops with SL_ELEMENTWISE (spmd/device/offload.h), so that the same
+ * source runs on CPUs and on devices.
  *
  * A user's optimizer needs no change of the library: pass its row, which need not be in the table, as the method. A
  * name and an update function are enough:
@@ -15,8 +15,8 @@
  *     options.optimizer = sl_optimizer_defaults(&signs, 1e-3f);
  *     options.optimizer.arg = &mine;      (passed to follow_signs as options->arg)
  *
- * The state of a row is sharded, saved and resumed as that of the table's optimizers, under the row's name; a
- * checkpoint of another optimizer is refused. */
+ * The state of such a row is sharded, saved and resumed like the state of the table's optimizers, under the row's name.
+ * A checkpoint of another optimizer is refused. */
 #ifndef SL_LAYERS_TRAINING_OPTIMIZERS_OPTIMIZER_H
 #define SL_LAYERS_TRAINING_OPTIMIZERS_OPTIMIZER_H
 
@@ -28,7 +28,7 @@ SL_BEGIN_C
 
 struct sl_optimizer;
 
-/* An optimizer and its settings. The row's `settings` say which of the fields from beta1 on it uses. */
+/* An optimizer and its settings. The row's `settings` name the fields from beta1 on that it uses. */
 struct sl_optimizer_options {
     const struct sl_optimizer *method; /* a row of the table or the user's; must outlive the trainer */
     void *arg;                         /* for a user's row: passed on unchanged */
