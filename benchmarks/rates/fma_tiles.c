@@ -26,6 +26,7 @@ static float run(uint64_t rounds) {
         shapes.row_bytes[i] = ROW_BYTES;
         shapes.rows[i] = ROWS;
     }
+    __asm__ volatile("" ::: "memory"); /* gcc does not know that this reads memory */
     _tile_loadconfig(&shapes);
     _tile_zero(0);
     _tile_zero(1);

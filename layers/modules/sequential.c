@@ -60,8 +60,10 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
+/* Returns whether child I + 1 may write its dx over its x. A parent may not: two of its children may read x. */
 static bool shares_place(const struct sl_module *module, int i) {
-    return module->child[i + 1]->x.lasts == SL_UNTIL_DX && sl_is_kept(&module->child[i]->y);
+    const struct sl_module *after = module->child[i + 1];
+    return !after->children && after->x.lasts == SL_UNTIL_DX && sl_is_kept(&module->child[i]->y);
 }
 
 /* Returns whether the products before and after child I + 1, a gelu, compute it and save its arrays. */

@@ -2,6 +2,7 @@
 #include "spmd/base/cpu_level.h"
 
 #include <cpuid.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -49,10 +50,19 @@ static bool cpu_has_tiles(void) {
     return __get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) && (d & BF16) && (d & TILE);
 }
 
-/* Linux gives a process the tiles' registers when it asks for them; the first time counts. */
+/* Linux gives a process the tiles' registers when it asks for them. The first answer holds: plans of one run must
+ * agree. */
 static bool may_use_tiles(void) {
     enum { ASK_FOR_FEATURE = 0x1023, TILE_DATA = 18 };
-    return syscall(SYS_arch_prctl, ASK_FOR_FEATURE, TILE_DATA) == 0;
+    enum { GRANTED = 1, REFUSED };
+    static _Atomic int answer; /* 0: not asked */
+    int now = atomic_load(&answer);
+    if (!now) {
+        int none = 0;
+        now = syscall(SYS_arch_prctl, ASK_FOR_FEATURE, TILE_DATA) == 0 ? GRANTED : REFUSED;
+        if (!atomic_compare_exchange_strong(&answer, &none, now)) now = none;
+    }
+    return now == GRANTED;
 }
 
 bool sl_cpu_has_tiles(void) {

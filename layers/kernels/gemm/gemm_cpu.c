@@ -98,22 +98,27 @@ static const struct sl_gemm_backend *library_for(enum sl_dtype dtype) {
     return dtype == SL_BF16 ? &sl_gemm_blocked : &sl_gemm_reference;
 }
 
-static bool fits_bf16(const struct sl_gemm *gemm, size_t lanes) {
+static bool library_has_tiles(void) {
     const struct sl_gemm_backend *library = library_for(SL_BF16);
-    const bool tiles = library->has_tiles && library->has_tiles(SL_BF16);
-    const int most = sl_tile_rows_select() ? UNTILED_ROW : tiles ? UNTILED_ROWS : FEW_ROWS;
+    return library->has_tiles && library->has_tiles(SL_BF16);
+}
+
+static bool fits_bf16(const struct sl_gemm *gemm, size_t lanes) {
+    const int most = sl_tile_rows_select() ? UNTILED_ROW : library_has_tiles() ? UNTILED_ROWS : FEW_ROWS;
     return fits(gemm, lanes) && gemm->k % 2 == 0 && gemm->m <= most;
 }
 
 /* Returns NULL if the library is faster, or for one row. */
 static sl_multiply_tiles *choose_tiles(const struct sl_gemm *gemm) {
+    if (gemm->dtype != SL_BF16 || gemm->m == 1) return NULL;
     const struct sl_tile_rows *tiles = sl_tile_rows_select();
-    if (!tiles || gemm->dtype != SL_BF16 || gemm->m == 1) return NULL;
+    if (!tiles) return NULL;
     if (!gemm->transpose_a && !gemm->transpose_b) return tiles->multiply;
     if (gemm->epilogue != SL_EPILOGUE_NONE) return NULL;
-    if (!gemm->transpose_a && (gemm->m <= FEW_TILED_ROWS || gemm->m >= MANY_TILED_ROWS))
-        return tiles->multiply_transposed;
-    return gemm->transpose_a && !gemm->transpose_b && gemm->k >= TILED_TERMS ? tiles->multiply_gradient : NULL;
+    const bool always = !library_has_tiles();
+    if (!gemm->transpose_a)
+        return always || gemm->m <= FEW_TILED_ROWS || gemm->m >= MANY_TILED_ROWS ? tiles->multiply_transposed : NULL;
+    return !gemm->transpose_b && (always || gemm->k >= TILED_TERMS) ? tiles->multiply_gradient : NULL;
 }
 
 /* Returns NULL if products of more rows add in another order. */

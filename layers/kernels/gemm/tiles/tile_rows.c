@@ -19,7 +19,7 @@ enum {
     CHUNK = 512,      /* columns by which all rows are multiplied before the next ones */
 };
 
-/* gcc does not know that loading a tile reads memory. */
+/* gcc does not know that loading a tile, or the tiles' configuration, reads memory. */
 #define WRITTEN() __asm__ volatile("" ::: "memory")
 
 /* The instruction ldtilecfg reads this layout. */
@@ -66,6 +66,7 @@ static size_t configure(size_t rows, bool wide) {
         shapes.rows[i] = (uint8_t)of[i];
         shapes.row_bytes[i] = TERMS * sizeof(uint16_t);
     }
+    WRITTEN();
     _tile_loadconfig(&shapes);
     return rows;
 }

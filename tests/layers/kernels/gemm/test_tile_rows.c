@@ -14,6 +14,8 @@ struct shape {
     int form; /* 0: overwrites C; 1: with a bias; 2: adds to C; 3: with a bias, rounded; 4: and with a copy */
 };
 
+enum { UNTOUCHED = 0x5a5a }; /* in copies */
+
 /* Operands; sums [m, n] as they should be, before the bias. */
 struct run {
     struct shape shape;
@@ -87,7 +89,8 @@ static void expect(const struct run *run, size_t first, size_t end) {
         if (memcmp(&run->c[i], &right, sizeof right))
             fail_msg("kind %d, m %zu, n %zu, k %zu, form %d, columns %zu to %zu: element %zu is %.9g, not %.9g",
                      (int)s->kind, s->m, s->n, s->k, s->form, first, end, i, (double)run->c[i], (double)right);
-        if (s->form == 4 && column >= first && column < end) assert_int_equal(run->copy[i], sl_bf16_of_float(right));
+        const bool copied = s->form == 4 && column >= first && column < end;
+        assert_int_equal(run->copy[i], copied ? sl_bf16_of_float(right) : UNTOUCHED);
     }
 }
 
@@ -96,6 +99,7 @@ static void check(struct numbers *numbers, const struct shape *s) {
     const size_t cut = s->n / 2, end[] = {s->n, cut}, first[] = {0, s->n / 3};
     for (int i = 0; i < 2; i++) {
         memcpy(run.c, run.before, s->m * s->n * sizeof *run.c);
+        for (size_t j = 0; j < s->m * s->n; j++) run.copy[j] = UNTOUCHED;
         multiply(&run, first[i], end[i]);
         expect(&run, first[i], end[i]);
     }
@@ -139,22 +143,28 @@ static void denormal_numbers_are_zeros(void **state) {
     assert_true(c == 0.0f);
 }
 
-/* A plan by tiles, with the bits of one thread for any number of threads. */
+/* A plan has the bits of tiles, for any number of threads. */
 static void threads_do_not_change_bits(void **state) {
     (void)state;
     enum { M = 40, N = 330, K = 160 };
     struct numbers numbers = {3};
     uint16_t *a = random_operand(&numbers, SL_BF16, M * K), *b = random_operand(&numbers, SL_BF16, N * K);
     float *one = floats(M * N), *many = floats(M * N);
+    const struct sl_tile_rows *tiles = sl_tile_rows_select();
+    const struct sl_tile_product product = {.m = M, .n = N, .k = K, .end = N, .a = a, .b = b, .c = sl_out_f32(one)};
     for (int threads = 2; threads <= 5; threads++) {
         struct sl_crew *crew = sl_crew_open(threads);
         for (int gradient = 0; gradient < 2; gradient++) {
             struct sl_gemm gemm;
             assert_int_equal(
                 sl_gemm_plan(&gemm, &sl_gemm_cpu, SL_BF16, M, N, K, gradient, false, SL_EPILOGUE_NONE, NULL), SL_OK);
-            assert_int_equal(sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, 1, a, b, NULL, false, one), NULL), SL_OK);
-            assert_int_equal(sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, 1, a, b, NULL, false, many), crew), SL_OK);
-            assert_memory_equal(one, many, M * N * sizeof *one);
+            (gradient ? tiles->multiply_gradient : tiles->multiply)(&product);
+            for (int shared = 0; shared < 2; shared++) {
+                assert_int_equal(
+                    sl_gemm_execute(&gemm, sl_gemm_floats(&gemm, 1, a, b, NULL, false, many), shared ? crew : NULL),
+                    SL_OK);
+                assert_memory_equal(one, many, M * N * sizeof *one);
+            }
             sl_gemm_release(&gemm);
         }
         sl_crew_close(crew);
