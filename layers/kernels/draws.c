@@ -5,8 +5,8 @@
 #include "spmd/device/offload.h"
 
 enum {
-    /* Elements at a time if each is one long chain: several vectors hide its latency. On NVIDIA GPUs threads hide it,
-       and 32 elements at a time would fill all registers of a thread. */
+    /* Elements at a time, in several vectors: these hide the latency of an element's long chain. On NVIDIA GPUs
+       threads hide it, and 32 elements at a time would fill all registers of a thread. */
     ABREAST = SL_BLOCK > 1 ? 32 : 1,
     KEYS = 4, /* keys of a region */
 };

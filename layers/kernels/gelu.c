@@ -11,7 +11,7 @@
 #include "spmd/base/numbers/vector_math.h"
 
 enum {
-    ABREAST = 32, /* elements at a time if each is one long chain: several vectors hide its latency */
+    ABREAST = 32, /* elements at a time, in several vectors: these hide the latency of an element's long chain */
 };
 
 /* 1/2 (1 + tanh z) is s = sigmoid(2 z), which is accurate near 0; 1 - s = s exp(-2 z) is accurate where s is near 1. At

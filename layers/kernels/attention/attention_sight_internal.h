@@ -165,9 +165,9 @@ SL_INLINE struct span heads_of(const struct sl_attention *shape, size_t key_head
 
 /* ---- prefetches ---- */
 
-/* Sets WANTED to the rows of forward's block NUMBER, with BLOCKS blocks of up to BLOCK queries per head: rows not read
- * or written by earlier blocks of its head. Rows of a head have a large stride. For heads of 128 columns and long
- * sequences, prefetches were slower than none. Keys in bf16 are not prefetched. */
+/* Sets WANTED to the rows that forward's block NUMBER is the first block of its head to read or write. A head has
+ * BLOCKS blocks of up to BLOCK queries. Rows of a head have a large stride. For heads of 128 columns and long
+ * sequences, forward was slower with prefetches than without. Keys in bf16 are not prefetched. */
 SL_INLINE void want_block(const struct sl_attention *shape, size_t number, size_t blocks, size_t block, const float *q,
                           const void *k, const void *v, const float *o, struct wanted *wanted) {
     const size_t heads = shape->heads, width = shape->width, first = number % blocks * block;

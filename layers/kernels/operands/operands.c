@@ -10,7 +10,7 @@
 #include <math.h>
 
 enum {
-    ABREAST = 32, /* elements at a time if each is one long chain: several vectors hide its latency */
+    ABREAST = 32, /* elements at a time, in several vectors: these hide the latency of an element's long chain */
 };
 
 /* ---- silu and dropout ---- */
