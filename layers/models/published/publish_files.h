@@ -22,7 +22,7 @@ struct sl_publishing {
 
 /* SL_BAD_INPUT if the file format cannot describe the model. */
 int sl_publish_check(const struct sl_publishing *publishing, struct sl_error *error);
-/* The common divisor of all rotation rates, apart from Llama 3's rule; 0: divisors differ. */
+/* Returns the common divisor of all rotation rates, without Llama 3's rule; 1: there are none; 0: divisors differ. */
 double sl_publish_divisor(const struct sl_publishing *publishing);
 /* The model's config.json, freed by the caller; NULL if memory is short. */
 json_t *sl_publish_config(const struct sl_publishing *publishing);

@@ -48,8 +48,8 @@ enum sl_work {
 struct sl_profile {
     struct sl_spmd *self;
     double seconds[SL_WORKS];
-    /* Start of the current kind of work, and at that time the counts of waiting and of time without a core, in
-     * seconds. */
+    /* Start of the current kind of work, and the coordinate's seconds of waiting, of transfers and without a core at
+     * that time. */
     double mark, waited, transferred, starved, starved_at_work;
     enum sl_work current;
     /* Seconds of compute; and, summed over all steps, the seconds from a step's begin to its first compute, and to the

@@ -3,9 +3,9 @@
  * A coordinate has the rows of the kernel that belong to its columns of x. Their product is its summand of y: the
  * summands are summed and scattered over the columns (a psum_scatter), so no coordinate ever stores all of y. Backward
  * is the inverse: all columns of dy are gathered, and yield this coordinate's columns of dx and its rows of the
- * kernel's gradient. In summed_dense every coordinate needs all of y, and both steps are sums. I computes each
- * microbatch's sum of dy over its rows; W only adds these up for the bias, unless its product computes them. If sums
- * add leaves, a coordinate first sums its own leaves' products (leaf_products.h).
+ * kernel's gradient. In summed_dense every coordinate needs all of y, and both steps are sums. For the bias's
+ * gradient, I sums each microbatch's dy over its rows, and W adds up these sums, unless W's product sums dy itself. If
+ * sums add leaves, a coordinate first sums its own leaves' products (leaf_products.h).
  *
  * The kernel's columns may also be sharded over an axis with different rows of x (FSDP; ZeRO 3, Rajbhandari et al.
  * 2020): kernels are gathered before each product or ahead of all, and sums of gradients are scattered, or their parts

@@ -1,7 +1,7 @@
 /* squares.h - sums of squares whose bits do not depend on the order or division of the numbers.
  *
- * All squares are rounded down to a grid of 2^-63 of a bound that no square reaches. Multiples of the grid are whole
- * numbers, and their sums are exact. Rounding loses less than 2^-61 of the sum for each number. */
+ * All squares are rounded down to multiples of 2^-63 of a bound that no square reaches. These multiples are whole
+ * numbers, and their sums are exact. Rounding one square loses less than 2^-61 of the sum. */
 #ifndef SL_LAYERS_TRAINING_EXACT_SQUARES_H
 #define SL_LAYERS_TRAINING_EXACT_SQUARES_H
 
@@ -18,8 +18,8 @@ struct sl_squares {
 
 /* An empty sum for numbers whose largest one has the bits LARGEST (sl_kernels' largest_bits). */
 struct sl_squares sl_squares_of(int32_t largest);
-/* Adds the squares of X [COUNT], in device memory, to SUMS, which were cleared; and reads SUMS, after all queued
- * work. */
+/* sl_squares_add adds the squares of X [COUNT], in device memory, to SUMS, which the caller has cleared before.
+ * sl_squares_read waits for all queued work, and reads SUMS. */
 void sl_squares_add(const struct sl_squares *squares, const struct sl_kernels *kernels, const float *x, size_t count,
                     struct sl_sums *sums);
 void sl_squares_read(struct sl_squares *squares, const struct sl_sums *sums);
