@@ -13,8 +13,8 @@
 /* Limits, reached by a file that includes itself and by a device. */
 enum { MAX_WORDS = 4096, MAX_DEPTH = 8, MAX_FILE = 1 << 20 };
 
-/* Files can name files without end and without adding a word. So each file counts as an argument, and the limit of a
- * file's length is the limit of all files together. */
+/* Files can include files endlessly without adding a word. So each file counts as an argument, and MAX_FILE limits the
+ * length of all files together, too. */
 struct expansion {
     struct sl_arguments *arguments;
     size_t bytes; /* of all files so far */

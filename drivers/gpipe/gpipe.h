@@ -45,7 +45,7 @@ struct gpipe_queues {
     double trouble; /* probability that an attempt fails; half of the failures end their worker, too */
     double task_ms; /* added time of each task, as of a device */
     uint64_t seed;  /* of random failures */
-    const struct gpipe_failure *death; /* the task whose first worker dies; its COORDINATE is a partition; NULL: none */
+    const struct gpipe_failure *death; /* task whose first worker dies; COORDINATE is its partition; NULL: none */
 };
 
 struct gpipe_place {

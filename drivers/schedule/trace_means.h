@@ -98,11 +98,11 @@ int schedule_trace_fuse(const struct schedule_trace *trace, struct sl_schedule *
 int schedule_trace_costs(struct schedule_trace *trace, int stages, struct sl_costs *costs, struct sl_stage_costs *stage,
                          struct sl_error *error);
 
-/* Computes means over all complete steps of TRACE: costs (STAGE [stages]; communication: both ends' work on a
- * message, and the engine's delay) and parts. The cost of a rank's own work excludes time without a core. Reductions
- * and gathers count from the time when all pipelines have begun them; a reduction's cost excludes the optimizer's
- * time; a gather that no rank waited for may have ended before its recorded end. SL_BAD_INPUT if the trace is not
- * one of SCHEDULE. Free with schedule_measurement_free. */
+/* Computes means over all complete steps of TRACE: COSTS with STAGE [stages], and the parts of MEASUREMENT. The cost of
+ * communication is both ends' work on a message plus the engine's delay. The cost of a rank's own work excludes time
+ * without a core. Reductions and gathers are timed from the moment at which all pipelines have begun them; the cost of
+ * a reduction excludes the optimizer's time. If no rank waited for a gather, it may have ended before its recorded end.
+ * SL_BAD_INPUT if the trace is not one of SCHEDULE. Free with schedule_measurement_free. */
 int schedule_trace_measure(struct schedule_trace *trace, const struct sl_schedule *schedule, struct sl_costs *costs,
                            struct sl_stage_costs *stage, struct schedule_measurement *measurement,
                            struct sl_error *error);

@@ -1,9 +1,9 @@
 /* bell.c - lets a waiting process sleep until a neighbour has data for it.
  *
  * MPI can only wait by polling. If processes share cores, a polling process takes the core from working ones. So each
- * process has a bell in shared memory. A process with data for another rings its bell: for a message of MPI's, or for
- * data in shared memory, for which MPI need not be polled. A waiting process checks for data and sleeps until its bell
- * rings. Each host has its own bells: a wait for another host, which cannot ring here, sleeps only briefly. */
+ * process has a bell in shared memory. A process that has data for another one rings the other's bell, and says whether
+ * the data are a message of MPI's: for data in shared memory the other need not poll MPI. A waiting process checks for
+ * data and sleeps until its bell rings. Other hosts cannot ring here: a wait for another host sleeps only briefly. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
