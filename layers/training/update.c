@@ -10,7 +10,7 @@
 #include "layers/training/exact/squares.h"
 #include "spmd/device/device.h"
 
-/* Opens the group over AXES; axes that the mesh lacks have size 1. */
+/* Opens the group over AXES. Axes missing in the mesh have size 1. */
 static int open_group(struct sl_spmd *self, const char *axes, struct sl_group *group) {
     char there[SL_MAX_AXES * SL_AXIS_NAME] = "";
     for (int a = 0; a < self->mesh->axes; a++) {
@@ -40,7 +40,7 @@ int sl_updates_tie(struct sl_updates *u, int count, const int *coordinates) {
     const int me = u->self->coordinate;
     bool member = false;
     for (int i = 0; i < count; i++) member = member || coordinates[i] == me;
-    /* Coordinates between the ends of a pipeline are not members, and open a group of themselves alone. */
+    /* A coordinate between the ends of a pipeline is no member: it opens a group of its own. */
     return sl_group_list(u->self, member ? count : 1, member ? coordinates : &me, &u->tied);
 }
 
@@ -55,15 +55,15 @@ static bool ends_in_gather(const struct sl_updates *u, const struct sl_completio
 /* Whether the optimizer reads the gradients of RANGE from all members' memory. */
 static bool reads(const struct sl_updates *u, int range) { return u->memory && sums(u, range); }
 static int room(int number) { return number % SL_UPDATES_IN_FLIGHT; }
-/* Whether sums over data are in the order of a tree, and this differs from the order of members. */
+/* Whether sums over data are in the order of a tree that differs from the order of members. */
 static bool by_tree(const struct sl_updates *u) { return u->leaves && u->sums.size > 3; }
 
 double sl_updates_parts(const struct sl_updates *u) {
     return (double)u->sums.size * (u->leaves ? u->leaves->count : 1);
 }
 
-/* Members exchange their addresses as integers. Not used with clipping, which sums all gradients first, nor with sums
- * by tree, because the optimizer adds up in the order of members. */
+/* Members exchange their addresses as integers. Addresses are of no use with clipping, which sums all gradients first,
+ * nor with sums by tree, because the optimizer adds up in the order of members. */
 int sl_updates_meet(struct sl_updates *u) {
     const float *const memory = u->parameters->memory;
     for (int r = 0; r < u->parameters->ranges; r++)
@@ -88,7 +88,7 @@ void sl_updates_close(struct sl_updates *u) {
 
 /* ---- one range each ---- */
 
-/* This coordinate's part of the sum: in the gradient's memory if it is then added to earlier parts. */
+/* Place for this coordinate's part of the sum: the gradient's memory if the sum is then added to earlier parts. */
 static float *sum_of(const struct sl_range *range, const struct sl_completion *of) {
     return of->adds ? range->gradient + range->shard : range->sum;
 }
@@ -124,8 +124,8 @@ static void end_sum(struct sl_updates *u) {
     if (of->adds) u->kernels->add(range->shard_count, sum_of(range, of), range->sum);
 }
 
-/* Starts to gather the new values. Members holding the values together only need a barrier: each has written its own
- * part. If members hold only their own floats, bf16 values are gathered. */
+/* Starts to gather the new values. If members hold the values together, a barrier is enough: each has written its own
+ * part. If members hold floats only for their own part, bf16 values are gathered. */
 static int start_gather(struct sl_updates *u, int number) {
     struct sl_range *range = &u->parameters->range[number];
     struct sl_request *request = &u->gather[room(u->used)];
@@ -154,8 +154,8 @@ static void round_values(const struct sl_updates *u, int range) {
     if (!sl_optimizer_rounds(u->optimizer, u->parameters, range)) sl_parameters_round(u->parameters, u->kernels, range);
 }
 
-/* Checks a few of COUNT gradients before the optimizer reads them: if a loss is not a number, no gradient is. Skipped
- * on a device, whose queue would have to be waited for. */
+/* Checks a few of COUNT gradients before the optimizer reads them: if a loss is not a number, neither is any gradient.
+ * Skipped on a device, because the host would have to wait for its queue. */
 static void look(struct sl_updates *u, const float *gradient, size_t count) {
     enum { LOOKS = 16 };
     if (!u->looks || u->lost || !sl_device.shares_memory) return;
@@ -186,7 +186,7 @@ static int update(struct sl_updates *u, int number) {
                                       &u->self->error);
 }
 
-/* Uses the oldest sum: if all its parts are there, updates the range, or this member's share of it, and starts to
+/* Uses the oldest sum. If all its parts have come, updates the range, or this member's share of it, and starts to
  * gather the values. */
 static int use_sum(struct sl_updates *u) {
     const int number = u->completed[u->used].range;
@@ -255,7 +255,7 @@ static void complete_layer(struct sl_updates *u) {
     u->layer = 0;
 }
 
-/* With turns and no clipping, sums at once: the gradients are in memory now. */
+/* If parameters take turns in memory and gradients are not clipped, sums at once: the gradients are in memory now. */
 int sl_updates_complete(struct sl_updates *u, int loop) {
     complete_layer(u);
     for (int range = 0; range < sl_tied_range(u->parameters); range++)
@@ -311,7 +311,7 @@ static void owned_part(const struct sl_updates *u, int i, size_t *first, size_t 
     if (!sl_parameter_is_first(u->parameters, u->self, i, gathers(u, parameter->range))) *count = 0;
 }
 
-/* Sums the squares of this coordinate's part. They are 0 when the step begins. */
+/* Sums the squares of this coordinate's part. The device's sum is 0 when the step begins. */
 static int sum_squares(struct sl_updates *u, double *squares) {
     for (int i = 0; i < u->parameters->count; i++) {
         const int range = u->parameters->list[i].range;
@@ -326,7 +326,7 @@ static int sum_squares(struct sl_updates *u, double *squares) {
     return SL_OK;
 }
 
-/* Sums in double; a double is sent as two floats, its nearest float and the rest. */
+/* Sums in double. A double is sent as two floats: the nearest float, and the rest. */
 static int find_norm(struct sl_updates *u) {
     double squares;
     SL_TRY(sum_squares(u, &squares));
@@ -339,7 +339,7 @@ static int find_norm(struct sl_updates *u) {
     return SL_OK;
 }
 
-/* Finds the norm in bits independent of the layout. */
+/* Finds the norm. Its bits do not depend on the layout. */
 static int find_exact_norm(struct sl_updates *u) {
     struct sl_sums *sums = u->totals;
     int32_t largest;
@@ -388,7 +388,8 @@ static int wait_for_room(struct sl_updates *u, int room) {
     return SL_OK;
 }
 
-/* If a layer's gradient comes again in a step, it starts from 0, because the room holds another layer's. */
+/* If a layer has a further sum in this step, its gradient starts from 0, because the room holds another layer's
+ * gradient. */
 int sl_updates_make_room(struct sl_updates *u, int part) {
     const struct sl_range *range = u->parameters->range;
     const int number = range[part].room ? part : 2 * u->parameters->loops + part; /* one of the two ranges has a room */
@@ -420,7 +421,7 @@ static int wait_for_sums(struct sl_updates *u) {
     return SL_OK;
 }
 
-/* Adds up the tied parameters' gradients in the order of the stages, whichever coordinates they are on. */
+/* Adds up the gradients of tied parameters in the order of their stages, independent of the coordinates. */
 static int add_tied(struct sl_updates *u, int leaf) {
     const int number = sl_tied_range(u->parameters);
     struct sl_range *range = &u->parameters->range[number];
