@@ -24,15 +24,16 @@ struct sl_trainer {
     struct sl_trace *trace;
     struct sl_journal *journal, *recording; /* recording: the journal if the current step is recorded, else NULL */
     struct sl_key dropout;                  /* root of the dropout keys by global position */
-    struct sl_leaves leaves;                /* used with exact; the metrics of this coordinate's leaves: [leaves], */
-    struct sl_metrics *counts;              /* then [coordinates, leaves] for those of all */
+    struct sl_leaves leaves;                /* used with exact, and so is: */
+    struct sl_metrics *counts;              /* metrics: [leaves] of this coordinate, then [coordinates, leaves] */
     struct sl_pass_sums sums;               /* sums of the step's passes */
     bool lost;                              /* whether gradients of the last step were not finite, on any coordinate */
 };
 
 static const struct sl_group *data_of(const struct sl_trainer *t) { return &t->updates.sums; }
 
-/* Opens the group of the coordinates with the same tied parameters; the first member's values count. */
+/* Opens the group of the coordinates with the same tied parameters. Exports, norms and hashes count the first member's
+ * copies. */
 static int tie(struct sl_trainer *t, const struct sl_model *model) {
     const struct sl_schedule *schedule = t->options.pipeline.schedule;
     const struct sl_mesh *mesh = t->self->mesh;
@@ -137,7 +138,7 @@ static bool holds_together(const struct sl_trainer *t) {
            sl_reads_peers(t->self);
 }
 
-/* Whether the members of data hold whole kernels together, which are sharded over data and gathered ahead of use. */
+/* Whether the members of data hold together the whole kernels that are sharded over data and gathered ahead of use. */
 static bool holds_wholes(const struct sl_trainer *t) {
     const struct sl_pipeline_options *options = &t->options.pipeline;
     return options->schedule->sharded && !options->forward_only && !t->parameters.turns && data_of(t)->size > 1 &&
@@ -145,7 +146,7 @@ static bool holds_wholes(const struct sl_trainer *t) {
            options->storage == SL_F32;
 }
 
-/* Whether members hold float kernels only for their own part. They hold no values together then. */
+/* Whether each member holds float kernels only for its own part. Members that do hold no values together. */
 static bool shards_floats(const struct sl_trainer *t) {
     return t->options.zero && !t->parameters.turns && !t->parameters.one_copy && !t->parameters.values_only &&
            data_of(t)->size > 1 && t->parameters.working_bf16;
@@ -204,7 +205,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     return SL_OK;
 }
 
-/* Bytes of sums waiting for other leaves, and of the leaves' metrics. */
+/* Bytes of sums that wait for other leaves; then of the leaves' metrics. */
 static size_t waiting_bytes(const struct sl_trainer *t) {
     return t->options.pipeline.forward_only ? 0 : sl_leaves_bytes(&t->parameters, leaves(t));
 }
@@ -281,7 +282,7 @@ static int between_actions(void *arg) {
 
 /* ---- steps ---- */
 
-/* Coordinates that differ along axes other than data and the pipeline's count the same rows. */
+/* Coordinates that differ only along axes other than data and the pipeline's axis count the same rows. */
 static struct sl_counting counting_of(const struct sl_trainer *t) {
     const int copies = t->updates.world.size / (data_of(t)->size * t->options.pipeline.schedule->ranks);
     return (struct sl_counting){&t->updates.world, copies, t->options.data_axis};
@@ -342,7 +343,7 @@ static uint32_t replica(const struct sl_trainer *t) {
     return (uint32_t)(data_of(t)->rank / (axis ? sl_axis_size(t->self, axis) : 1));
 }
 
-/* Pass number PASS of this step over the pipeline, with its rows of the batch. */
+/* The step's pass number PASS through the pipeline, with its rows of the batch. */
 static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_batch *batch, int pass) {
     const uint32_t rows = local_rows(t), first = (uint32_t)pass * rows;
     return (struct sl_pipeline_step){
@@ -396,8 +397,8 @@ static int check_rows(const struct sl_trainer *t, const struct sl_batch *batch) 
                    batch->rows, rows, t->options.pipeline.rows, t->options.pipeline.schedule->microbatches, passes(t));
 }
 
-/* Runs the step again, without an update, and checks all results; TEXT names the first that is not finite. Does nothing
- * if parameters take turns in memory, because not all are there. Collective over the mesh. */
+/* Runs the step again, without an update, and checks all results; TEXT names the first one that is not finite. If
+ * parameters take turns in memory, does nothing, because some are not in memory. Collective over the mesh. */
 static int find_first(struct sl_trainer *t, const struct sl_batch *batch, char text[SL_NOT_FINITE_TEXT]) {
     struct sl_not_finite found;
     *text = 0;
@@ -414,7 +415,7 @@ static int find_first(struct sl_trainer *t, const struct sl_batch *batch, char t
     return sl_not_finite_agree(&found, &t->updates.world, text);
 }
 
-/* Reports a non-finite loss or gradients; metrics and norm, and so the decision, are the same everywhere. */
+/* Reports a non-finite loss or gradients. Metrics and norm, and so the decision, are the same on all coordinates. */
 static int check_finite(struct sl_trainer *t, const struct sl_batch *batch, const struct sl_metrics *metrics) {
     const long long step = (long long)t->step - 1;
     char first[SL_NOT_FINITE_TEXT];

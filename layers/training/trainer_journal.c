@@ -1,4 +1,4 @@
-/* trainer_journal.c - gives a journal its data of a training run. */
+/* trainer_journal.c - opens a journal with the data of a training run. */
 #include <stdlib.h>
 
 #include "layers/training/trainer.h"
