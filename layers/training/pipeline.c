@@ -3,9 +3,9 @@
  * forward_step is the looping pipeline's step, index for index:
  *     update  a received state is copied to a row of the stage-input buffer           (take_activation)
  *     input   x is a row of that buffer, or the state last received
- *     params  of the stage of which loop
+ *     params  the loop of the stage that is called
  *     output  y is a row of the output buffer, or is sent on round the ring           (send_activation: ppermute by +1)
- * and backward_step is its transpose: gradients of rows, gradients round the ring by -1.
+ * input_gradient_step is its transpose: rows become gradients of rows, which are sent round the ring by -1.
  * drivers/examples/looping_step.c is the same step without schedules, channels and bf16 storage. */
 #include <string.h>
 
@@ -42,8 +42,8 @@ static void set_batch(struct sl_pipeline *p, int microbatch, int count) {
     p->context.positions = p->step->positions ? p->step->positions + first_row / p->options.sequence : NULL;
 }
 
-/* Sets the microbatches and dropout keys of ACTION. Keys are those of the breadth-first pass for every schedule, so a
- * recomputing backward draws its forward's dropout. */
+/* Sets the microbatches and dropout keys of ACTION. Every schedule uses the keys of the breadth-first pass, so a
+ * recomputing backward draws the dropout of its forward. */
 static void set_microbatches(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_pipeline_step *step = p->step;
     const size_t keys = (size_t)p->model->layers;
@@ -66,7 +66,7 @@ static bool rounds(const struct sl_pipeline *p, int columns) { return sl_pipelin
 
 static size_t elements(const struct sl_pipeline *p, int columns) { return (size_t)p->context.rows * (size_t)columns; }
 
-/* Tells the call's module that its ROWS also exist as bf16, at STORED. */
+/* Notes for the call's module that its ROWS also exist as bf16, at STORED; returns ROWS. */
 static const float *note_rows(struct sl_pipeline *p, int columns, const float *rows, const void *stored) {
     p->context.rounded = (struct sl_rounded){rows, stored, elements(p, columns)};
     return rows;
@@ -80,7 +80,7 @@ static const float *take_rows(struct sl_pipeline *p, int columns, bool reads_sto
     return note_rows(p, columns, rows, from);
 }
 
-/* Buffer for a stage's rows to be sent from TO; and rounds them to TO. */
+/* rows_for returns the buffer for a stage's rows, which are to be sent from TO; give_rows rounds them to TO. */
 static float *rows_for(const struct sl_pipeline *p, int columns, void *to) {
     return rounds(p, columns) ? sl_at(&p->context, &p->given) : to;
 }
@@ -88,25 +88,26 @@ static void give_rows(const struct sl_pipeline *p, int columns, const float *row
     if (rounds(p, columns)) p->context.kernels->round_bf16(elements(p, columns), rows, to);
 }
 
-/* Asks the stage's module to write its result for TO, which is NULL if it is not sent. */
+/* If stages send bf16, requests that the stage's module round its result: as bf16 alone at TO or, if TO is NULL because
+ * the result is not sent, as floats. */
 static void ask(struct sl_pipeline *p, int columns, void *to, struct sl_result *result) {
     *result = (struct sl_result){.stored = to, .unread = to != NULL};
     p->context.result = rounds(p, columns) ? result : NULL;
 }
-/* Whether the module has done so; call it after the module has returned. */
+/* Ends the request, after the module has returned. Returns whether the module has obeyed it. */
 static bool is_done(struct sl_pipeline *p, const struct sl_result *result) {
     p->context.result = NULL;
     return result->done;
 }
 
-/* Rounds unsent float rows as if they were sent, and saves them if PLACE is in the stash. */
+/* Rounds float rows that are not sent, as if they were, and saves them if PLACE is in the stash. */
 static void settle(const struct sl_pipeline *p, int columns, float *rows, const struct sl_place *place) {
     const bool keeps = place->stashed && p->context.phase == SL_TRAIN;
     if (rounds(p, columns))
         p->context.kernels->settle_bf16(elements(p, columns), rows, keeps ? sl_at(&p->context, place) : NULL);
 }
 
-/* The call's x, saved for backward. FROM is in the batch or was received. */
+/* The call's x, which is also saved for backward if there is a place. FROM lies in the batch, or has been received. */
 static const float *take_x(struct sl_pipeline *p, const struct sl_action *action, const void *from) {
     const struct sl_module *stage = p->model->stage[action->loop];
     const int columns = stage->in;
@@ -195,7 +196,7 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     return sl_channel_release(p->self, channel);
 }
 
-/* Saved x and dy of MICROBATCH for the stage's first and last module; NULL if not saved. */
+/* The saved x and dy of MICROBATCH, for the stage's first and last module; NULL: not saved. */
 static const float *kept_x(const struct sl_pipeline *p, int loop, int microbatch) {
     if (p->kept[loop].x.stashed) return sl_at(&p->context, &p->kept[loop].x);
     return is_first(p, loop) ? batch_row(p, microbatch) : NULL;
@@ -206,7 +207,7 @@ static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatc
     return is_last(p, loop) ? p->output_gradients + loss_row(p, microbatch) : NULL;
 }
 
-/* The dy of the action; note_rows tells modules of its bf16 copy. */
+/* The dy of the action, with its bf16 copy, if there is one, noted for modules. */
 static const float *gradient_of(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->loop];
     const struct sl_place *kept = &p->kept[action->loop].dy;
@@ -273,8 +274,8 @@ static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_actio
     return event;
 }
 
-/* Computes W of the groups from microbatch FIRST on: of the stage, and of a loss with parameters. The children of a
- * sequence take all groups, one child after another; other stages, and losses, take one group after another. */
+/* Calls W of the stage, and of a loss with parameters, for the groups from microbatch FIRST on. In a sequence, each
+ * child computes all groups before the next child begins; other stages, and losses, compute one group after another. */
 static int weight_gradient_groups(struct sl_pipeline *p, int loop, int first) {
     const struct sl_module *stage = p->model->stage[loop], *loss = is_last(p, loop) ? p->model->loss : NULL;
     const float *x = kept_x(p, loop, first), *dy = kept_dy(p, loop, first);
@@ -288,7 +289,8 @@ static int weight_gradient_groups(struct sl_pipeline *p, int loop, int first) {
     return sl_module_backward_weight_each(loss, &whole, p->outputs + output_row(p, first), NULL);
 }
 
-/* Runs the due groups of a loop's weight gradients; if layers are parts, all groups of a sum at once. */
+/* Runs the due groups of a loop's weight gradients. If layers are parts of the parameters, runs all groups of a sum
+ * together. */
 static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     struct weight_gradients *weights = &p->weights[action->loop];
     const int sums = p->options.layer_sums, count = sums ? p->microbatches / sums : p->options.wgrad_group;
@@ -310,7 +312,7 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
     return SL_OK;
 }
 
-/* Kind of work of an action, products in it excluded. */
+/* Kind of work of an action, except for its products. */
 static enum sl_work work_of(enum sl_action_kind kind) {
     return kind <= SL_WEIGHT_GRADIENT ? SL_WORK_KERNELS : SL_WORK_COMMUNICATION;
 }

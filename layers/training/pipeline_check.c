@@ -200,7 +200,7 @@ static int lacks(const struct sl_pipeline *p, const char *array, const char *who
     return sl_fail(p->self, SL_BAD_INPUT, "the batch has no %s, which %s of this coordinate reads", array, who);
 }
 
-/* Whether the host can read the array. */
+/* Whether there is an array, and the host can read it. */
 static bool is_near(const int32_t *array) { return array && (sl_device.shares_memory || !sl_device.reaches(array)); }
 
 /* Checks that all ROWS of VALUES are in LEAST to BOUND - 1; BOUND 0: unknown. */
@@ -216,8 +216,8 @@ static int check_values(const struct sl_pipeline *p, const char *array, const in
     return SL_OK;
 }
 
-/* Checks places: each is 0 or follows that of the row before, so that documents are contiguous. A block of a divided
- * sequence may begin inside a document. */
+/* Checks places: each is 0, or one more than the place of the row before, so that documents are contiguous. A block of
+ * a divided sequence may begin inside a document. */
 static int check_places(const struct sl_pipeline *p, const struct sl_batch *batch) {
     const int32_t *places = batch->places;
     const int sequence = p->options.sequence;

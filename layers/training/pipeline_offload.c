@@ -1,8 +1,9 @@
 /* pipeline_offload.c - the stash in a window (spmd/device/window.h). A unit is the saved activations of one loop for
  * microbatches used together: a run of them forward, or a group of weight gradients.
  *
- * The schedule determines the unit of every action. So a unit is offloaded after its forwards if others come next, and
- * read back ahead of its backwards. The stash of recomputed modules is not offloaded: it lives for a backward only. */
+ * The schedule determines the unit of every action. So a unit is offloaded after its forwards if other units come next,
+ * and read back ahead of its backwards. The stash of recomputed modules is not offloaded: it lives only for a
+ * backward. */
 #include "layers/training/pipeline_internal.h"
 
 enum { MOST_FRAMES = 3 }; /* one for forwards, one for backwards, one on its way */
@@ -49,7 +50,7 @@ static int plan_uses(struct sl_pipeline *p) {
     return SL_OK;
 }
 
-/* At most half of the units are near; if there is only one, nothing is offloaded. */
+/* At most half of the units are in memory. If there is only one unit, nothing is offloaded. */
 int sl_pipeline_plan_offload(struct sl_pipeline *p) {
     const int slots = p->stash.slots, unit = least_multiple(p->run, p->options.wgrad_group);
     if (!p->options.offload_activations || p->options.forward_only) return SL_OK;
@@ -77,7 +78,7 @@ int sl_pipeline_open_offload(struct sl_pipeline *p) {
 
 /* ---- steps ---- */
 
-/* Brings a unit into memory. Without training nothing is saved, and any frame does. */
+/* Brings a unit into memory. Outside of training nothing is saved, and the first frame serves for all units. */
 int sl_pipeline_bring_stash(struct sl_pipeline *p, int loop, int microbatch) {
     void *memory = p->window.memory;
     if (p->context.phase == SL_TRAIN)
@@ -95,8 +96,8 @@ void sl_pipeline_drop_stash(struct sl_pipeline *p, int loop, int end) {
 
 static bool uses_values(const struct sl_action *action) { return action->kind <= SL_WEIGHT_GRADIENT; }
 
-/* Whether ACTION writes gradients: a backward does if weight gradients follow it; otherwise they may come after its
- * gradient has been sent. */
+/* Whether ACTION may write gradients of parameters: every backward (it may compute weight gradients itself), and every
+ * action after which due weight gradients run. */
 static bool uses_gradients(const struct sl_pipeline *p, const struct sl_action *action) {
     return sl_has_weight_gradient(action->kind) || sl_pipeline_runs_weights(p, action);
 }

@@ -9,8 +9,8 @@
 
 /* ---- planning ---- */
 
-/* Plans the stash tensor for rows to be saved for a stage's first or last module; rows in the batch or in the output
- * gradients as floats need no copy. */
+/* Plans the stash tensor for rows saved for a stage's first or last module. Float rows in the batch or in the output
+ * gradients (ELSEWHERE) need no copy. */
 static int plan_kept(struct sl_pipeline *p, struct sl_plan *plan, bool wanted, bool elsewhere, int columns,
                      struct sl_place *place) {
     const size_t count = (size_t)plan->rows * (size_t)columns;
@@ -48,7 +48,7 @@ static int plan_stage(struct sl_pipeline *p, struct sl_plan *plan, int loop) {
     return plan_kept(p, plan, sl_is_kept(&stage->y), is_last(p, loop), stage->out, &p->kept[loop].dy);
 }
 
-/* Sets the width of rows between stages; all of them use the same buffers. */
+/* Sets the width of rows between stages, which is the same for all: they use the same buffers. */
 static int set_hidden(struct sl_pipeline *p, int loop, int columns) {
     if (p->model->handed >= columns) {
         p->hidden = p->model->handed;
@@ -80,8 +80,8 @@ static int set_widths(struct sl_pipeline *p) {
                    p->out);
 }
 
-/* Plans slots. If recomputed tensors have as many slots as all others, the first forward writes the tensors for W to
- * the place of the second one. */
+/* Plans the numbers of slots. If recomputed tensors have as many slots as all others, the first forward writes the
+ * tensors that W reads to the place where the second forward writes them. */
 static int plan_slots(struct sl_pipeline *p) {
     const struct sl_pipeline_options *options = &p->options;
     p->again.once = &p->once;
@@ -144,7 +144,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
     return SL_OK;
 }
 
-/* Finds the arrays read by the modules. A first stage with tokens reads no inputs. */
+/* Finds the arrays of the batch that the modules read. A first stage that reads tokens reads no inputs. */
 static int find_reads(struct sl_pipeline *p) {
     for (int l = 0; l < p->model->loops; l++) {
         const unsigned reads = sl_module_reads(p->model->stage[l]);
@@ -175,7 +175,7 @@ static int make_arrays(struct sl_pipeline *p) {
     return sl_fail(p->self, SL_FAILED, "no memory for a pipeline");
 }
 
-/* The channel from FROM to TO for this kind of data; a new one if no other stage has needed it. */
+/* The channel from FROM to TO for activations, or for GRADIENTS. If no other stage has needed it, it is new. */
 static struct sl_channel *find_link(struct sl_pipeline *p, int from, int to, bool gradients) {
     for (int i = 0; i < p->links; i++)
         if (p->link[i].from == from && p->link[i].to == to && p->link[i].gradients == gradients)
@@ -184,8 +184,8 @@ static struct sl_channel *find_link(struct sl_pipeline *p, int from, int to, boo
     return &p->link[p->links++].channel;
 }
 
-/* Plans the channels. All coordinates go through the stages in the same order, so both ends of a pair open channels in
- * the same order. */
+/* Plans the channels. All coordinates visit the stages in the same order, so both coordinates of a pair open their
+ * channels in the same order. */
 static void plan_links(struct sl_pipeline *p) {
     const struct sl_schedule *schedule = p->options.schedule;
     for (int gradients = 0; gradients < 2; gradients++) {
@@ -283,7 +283,7 @@ int sl_pipeline_rows(const struct sl_pipeline *p) { return (int)batch_rows(p); }
 static size_t stash_bytes(const struct sl_stash *stash) {
     return stash->elements * (size_t)stash->slots * sizeof(float);
 }
-/* Bytes of the stash in near memory. */
+/* Bytes of the stash that are not offloaded. */
 static size_t near_stash_bytes(const struct sl_pipeline *p) {
     return p->frames ? sl_window_near_bytes(&p->window, p->frames) : stash_bytes(&p->stash);
 }
@@ -300,7 +300,7 @@ static size_t output_bytes(const struct sl_pipeline *p) { return has_loss(p) ? s
 static size_t loss_bytes(const struct sl_pipeline *p) { return has_loss(p) ? slots_bytes(p, p->model->loss->out) : 0; }
 static size_t slot_bytes(const struct sl_pipeline *p) { return sl_round_up(hidden_bytes(p, p->run), SL_CACHE_LINE); }
 
-/* The coordinate at this one's place, on RANK. */
+/* The coordinate on RANK with this coordinate's indices along all other axes. */
 static int coordinate_of(const struct sl_pipeline *p, int rank) {
     const struct sl_mesh *mesh = p->self->mesh;
     const int axis = sl_mesh_find_axis(mesh, p->options.axis), me = p->self->coordinate;

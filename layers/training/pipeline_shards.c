@@ -1,9 +1,10 @@
 /* pipeline_shards.c - kernels sharded over data, gathered as the schedule's UNSHARD and RESHARD say
  * (layers/modules/parameters/gathers.h).
  *
- * Without training, or if parameters take turns in memory, modules gather for each use instead. If all kernels of a
- * coordinate would be whole at the same time, and its peers do not hold them with it, large kernels are also gathered
- * for each use: they need most of the memory. A small one costs a call per use and saves little. */
+ * Without training, or if parameters take turns in memory, modules gather kernels for each use instead. If all kernels
+ * of a coordinate would be whole at the same time, and the coordinate does not share them with peers, modules also
+ * gather large kernels for each use, because these need most of the memory. A small kernel would cost a call per use
+ * and save little. */
 #include <stdio.h>
 
 #include "layers/training/pipeline_internal.h"
@@ -38,7 +39,7 @@ static void note_ended(struct sl_pipeline *p) {
     }
 }
 
-/* Gathers kernels held together by the members; UNSHARD does not gather them. */
+/* Gathers the kernels that the members hold together; UNSHARD does not gather them. */
 int sl_pipeline_begin_shards(struct sl_pipeline *p) {
     if (!p->unshards) return SL_OK;
     const double began = sl_now();
