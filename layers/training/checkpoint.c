@@ -129,7 +129,7 @@ static int read_version(const struct sl_store *file, const char *path, int *numb
     return name_older(path, error);
 }
 
-/* Reads the step of a file; its name, if it has a step, must agree. */
+/* Reads the step of a file. If the file's name has a step, the two must agree. */
 static int read_step(const struct sl_store *file, const char *path, uint64_t *step, struct sl_error *error) {
     const int64_t named = sl_checkpoint_step_of(path);
     SL_TRY(read_number(file, path, "step", INT64_MAX, step, error));
@@ -154,7 +154,7 @@ int sl_checkpoint_map(struct sl_store *file, const char *path, int *number, stru
     return map_file(file, path, number, &step, error);
 }
 
-/* Maps PATH and checks that its notes are those of a checkpoint with these settings. Free FILE also after a failure. */
+/* Maps PATH and checks by its notes that it is a checkpoint with these settings. Free FILE also after a failure. */
 static int open_file(struct sl_store *file, const char *path, const struct sl_setting *settings,
                      struct sl_checkpoint *about, struct sl_error *error) {
     int number = 0;
@@ -235,7 +235,8 @@ int sl_checkpoint_copy(struct sl_spmd *self, struct sl_trainer *trainer, struct 
     return sl_barrier(self, world);
 }
 
-/* Creates the file. If a path, writable at the start of the run, is gone now, the run fails: this is not bad input. */
+/* Creates the file. If the path was writable at the start of the run and is gone now, the run fails: this is not bad
+ * input. */
 static void create(struct sl_store *file, struct sl_trainer *trainer, const char *path,
                    const struct sl_checkpoint *about, const struct sl_setting *settings, const struct sl_store *notes,
                    struct sl_error *error) {

@@ -9,8 +9,8 @@
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
-/* Floats sent at a time; floats copied by one coordinate at a time, which fit a core's cache; bf16 values converted at
- * a time. */
+/* PIECE: floats sent at a time. COPIED: floats that one coordinate copies at a time; they fit a core's cache. HALVES:
+ * bf16 values converted at a time. */
 enum { PIECE = 1 << 20, COPIED = 1 << 15, HALVES = 4096 };
 
 /* Elements [first, first + count) of a coordinate's shard of a parameter. */
@@ -58,8 +58,8 @@ static bool has_own_floats(const struct exchange *x, int range) {
     return x->state == SL_VALUES && x->parameters->range[range].own_floats;
 }
 
-/* Whether coordinates along data have different parts of RANGE: they import or export them separately. Values are
- * imported whole, because all of them are rounded. */
+/* Whether coordinates along data have different parts of RANGE, which they import or export separately. Every
+ * coordinate imports all values, because it rounds all of them. */
 static bool keeps_parts(const struct exchange *x, int range) {
     if (x->spreads && sl_range_trains(x->parameters, range)) return true;
     return x->state != SL_VALUES || (!x->imports && has_own_floats(x, range));
@@ -156,7 +156,7 @@ static int list_own(struct exchange *x, struct parts *parts) {
     return SL_OK;
 }
 
-/* Sends OWNER's list of parts to all, because names and shapes differ between stages. Free PARTS' list. */
+/* Sends OWNER's list of parts to all coordinates, because names and shapes differ between stages. Free parts->list. */
 static int tell(struct exchange *x, int owner, struct parts *parts) {
     _Static_assert(sizeof(struct part) % sizeof(int32_t) == 0, "sent as words");
     *parts = (struct parts){0};
@@ -216,8 +216,8 @@ static void copy_runs(const struct exchange *x, int owner, const struct sl_param
 
 /* ---- the stream ---- */
 
-/* Copies elements [BEGIN, END) of the stream, held in PIECE, part by part: between PIECE and tensors at coordinate 0,
- * between PIECE and its own memory at the owner. */
+/* Copies elements [BEGIN, END) of the stream, part by part: if TENSORS, between PIECE and coordinate 0's tensors,
+ * otherwise between PIECE and the owner's memory. */
 static int walk(struct exchange *x, int owner, const struct parts *parts, size_t begin, size_t end, bool tensors,
                 float *piece) {
     size_t start = 0; /* of the part, in the stream */
@@ -252,7 +252,8 @@ static int stream(struct exchange *x, int owner, const struct parts *parts) {
 }
 
 static int exchange_all(struct exchange *x) {
-    x->sent = sl_memory_take(2 * PIECE * sizeof *x->sent); /* not by malloc: the heap would not return it */
+    x->sent = sl_memory_take(2 * PIECE * sizeof *x->sent); /* not malloc: the heap would not return the memory to the
+                                                              system */
     if (!x->sent) return sl_fail(x->self, SL_FAILED, "no memory to exchange parameters");
     x->received = x->sent + PIECE;
     int status = SL_OK;

@@ -92,7 +92,7 @@ static int part_layers(struct sl_model *model, bool apart, bool deep) {
     return parts;
 }
 
-/* Whether whole gradients can be freed early. Not if they accumulate over passes or over both ends of a pipeline, nor
+/* Whether whole gradients can be freed early: not if they accumulate over passes, or over two copies of the model, nor
  * if they take turns in memory. */
 static bool frees_gradients(const struct sl_spmd *self, const struct sl_trainer_options *options) {
     const int data = sl_axis_size(self, options->data_axis);
@@ -102,8 +102,8 @@ static bool frees_gradients(const struct sl_spmd *self, const struct sl_trainer_
            !options->pipeline.forward_only;
 }
 
-/* Finds *DUE, the microbatches for which a layer's gradient is complete at the same time: all, or the groups whose W
- * follows one action. Returns false if memory is short. */
+/* Finds *DUE, the number of microbatches in one sum of a layer's gradient: all, or the microbatches of the groups whose
+ * W runs after one action. Returns false if memory is short. */
 static bool find_due(struct sl_spmd *self, const struct sl_pipeline_options *pipeline, int *due) {
     const struct sl_schedule *schedule = pipeline->schedule;
     const int group = pipeline->wgrad_group, run = sl_schedule_run(schedule, SL_BACKWARD);
@@ -140,8 +140,8 @@ int sl_model_open_parameters(struct sl_spmd *self, struct sl_trainer_options *op
     return SL_OK;
 }
 
-/* Whether the layer with number PART of PARAMETERS shares its room with others. Not if parameters are sharded over data
- * and there are several sums: little memory would be freed, and much sent. */
+/* Whether the layer with number PART of PARAMETERS shares its room with others: not if parameters are sharded over data
+ * and there are several sums, because little memory would be freed, and much sent. */
 static bool uses_room(const struct sl_parameters *parameters, int part) {
     const struct sl_range *own = &parameters->range[part], *sharded = own + parameters->loops;
     if (parameters->layer_sums > 1 && sharded->used > own->used) return false;

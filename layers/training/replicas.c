@@ -151,7 +151,7 @@ static int make_sums(struct sl_spmd *self, const struct sl_parameters *parameter
     return status;
 }
 
-/* The sum with the same name, shard and first element; searched from number I, its likely place. */
+/* The sum with the name, shard and first element of LIKE. The search begins at number I, its likely place. */
 static const struct sum *find(const struct sums *sums, int i, const struct sum *like) {
     for (int k = 0; k < sums->count; k++) {
         const struct sum *sum = &sums->list[(i + k) % sums->count];
@@ -208,7 +208,7 @@ static bool alike(const struct copy *a, const struct copy *b) {
     return a->has && b->has && a->shard == b->shard && a->first == b->first;
 }
 
-/* Whether copy C differs from all others, and these, at least two, are equal. */
+/* Whether copy C differs from all others, and there are at least two others, all equal. */
 static bool is_odd(const struct copy *copy, int count, int c, int *others) {
     const struct copy *first = NULL;
     *others = 0;
@@ -222,7 +222,7 @@ static bool is_odd(const struct copy *copy, int count, int c, int *others) {
     return *others > 1;
 }
 
-/* The one copy that differs from all copies of LIKE; -1: no majority shows which it is. */
+/* The one copy that differs from all other copies of LIKE, which are equal; -1: there is no such majority. */
 static int find_odd(const struct copy *copy, int count, const struct copy *like, int *others) {
     for (int c = 0; c < count; c++)
         if (alike(&copy[c], like) && is_odd(copy, count, c, others)) return c;
