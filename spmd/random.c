@@ -76,8 +76,8 @@ void sl_random_bernoulli(struct sl_key key, uint32_t n, float p, uint8_t *out) {
     make_words(key, n, sink_bernoulli, &(struct bernoulli){p, out});
 }
 
-/* Two words make a 64-bit number; the result is its remainder by SPAN. multiplier is 2^32 mod span. Overflows are JAX's
- * own. */
+/* Two words make a 64-bit number; the result is its remainder by SPAN. MULTIPLIER is 2^32 mod SPAN. Products overflow
+ * as in JAX. */
 struct randint {
     uint32_t span, multiplier;
     int32_t minimum, *out;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Room for a text; a longer text is cut. */
+/* The rest of a buffer for a text; a longer text is cut. */
 struct text {
     char *at;
     size_t left;

@@ -83,7 +83,7 @@ static struct part part_of(const struct sl_spec *spec, const struct sl_mesh *mes
     return part;
 }
 
-/* Checks SPEC for axes outside of the mesh, and for repeated ones. */
+/* Refuses axes of SPEC that the mesh does not have, and repeated axes. */
 static int check_axes(const struct sl_spec *spec, const struct sl_mesh *mesh, const char *text,
                       struct sl_error *error) {
     bool used[SL_MAX_AXES] = {false};

@@ -108,9 +108,8 @@ static int run_placed(struct sl_spmd *self, void *arg) {
     self->lists = &placed->lists;
     SL_TRY(sl_device.open(self->device, &self->queue, &self->error));
     int status = placed->program(self, placed->arg);
-    const int settled = sl_device.settle(self->error.status ? NULL : &self->error); /* a failure of the program
-                                                                                       precedes one of the
-                                                                                       device */
+    const int settled = sl_device.settle(self->error.status ? NULL : &self->error); /* if the program has failed, its
+                                                                                       own error stays */
     sl_device.close();
     return status ? status : settled;
 }
