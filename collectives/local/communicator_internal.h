@@ -12,10 +12,10 @@ struct member {
     alignas(SL_CACHE_LINE) struct sl_local_word finished[SL_MAX_IN_FLIGHT]; /* by slot: 1 + number of the call */
     alignas(SL_CACHE_LINE) struct sl_collective call[SL_MAX_IN_FLIGHT];     /* `group` is only for the member itself */
     struct sl_local_stamp started[SL_MAX_IN_FLIGHT], ended[SL_MAX_IN_FLIGHT];
-    /* Its marks: behind them its buffers may be moved, and its own moves are done; NULL: at once. A later call's marks
-     * may be used, too. */
+    /* Marks in the member's queue, by slot. Behind `ready` peers may read and write its buffers; behind `moved` its own
+     * moves are done. NULL: no mark to wait for. The marks of a later call may be used, too. */
     _Atomic(void *) ready[SL_MAX_IN_FLIGHT], moved[SL_MAX_IN_FLIGHT];
-    int under_way;                   /* calls started and not ended; used only by the member, and so are */
+    int under_way;                   /* calls started and not ended; only the member uses it, and so are */
     uint32_t passes;                 /* its number of calls through gates, */
     uint32_t pass[SL_MAX_IN_FLIGHT]; /* and by slot the call's number at the gates */
     bool opened;                     /* under the run's lock */
@@ -23,16 +23,16 @@ struct member {
 
 /* ---- gates (gates.c) ----
  *
- * A gate is a point of a call: no member of a large group passes it before all have come there. Members count
- * themselves in by blocks; the last of a block counts the block in, and the last of all opens the gate, which is one
- * word. So each member waits once, for one word, for any group size.
+ * A gate is a point of a call: no member of a large group passes it before all members have reached it. Members count
+ * themselves in by blocks; the last member of a block counts the block in, and the last member of all opens the gate,
+ * which is one word. So each member waits once, for one word, for any group size.
  *
- * Calls that concern all members alike go through gates and have their own numbers there, on which all members agree:
- * no member comes with call number N + SL_MAX_IN_FLIGHT before all have come with N. */
+ * Calls that concern all members alike go through gates, and have numbers of their own there, which are the same for
+ * all members. No member reaches a gate with call number N + SL_MAX_IN_FLIGHT before all have reached it with N. */
 
 enum {
-    SL_LOCAL_FEW = 64,    /* members: larger groups have gates. Also the members per block */
-    SL_LOCAL_SHORT = 4096 /* bytes: the last member to come takes sums up to this size for all */
+    SL_LOCAL_FEW = 64,    /* members: larger groups have gates. Also the number of members per block */
+    SL_LOCAL_SHORT = 4096 /* bytes: the last member to arrive computes sums up to this size for all */
 };
 
 struct block {
@@ -43,7 +43,7 @@ struct gate {
     alignas(SL_CACHE_LINE) struct sl_local_word open[SL_MAX_IN_FLIGHT]; /* 1 + number of the call */
     alignas(SL_CACHE_LINE) _Atomic uint32_t came[SL_MAX_IN_FLIGHT];     /* blocks */
     struct sl_local_stamp opened[SL_MAX_IN_FLIGHT];
-    _Atomic int missing; /* the missing member found by the last search: members before it tend to have come */
+    _Atomic int missing; /* the missing member found by the last search: members before it have probably arrived */
     struct block *block;
 };
 
@@ -57,7 +57,7 @@ struct sl_local_communicator {
     char name[64]; /* for verdicts' places */
     /* For groups with gates: the gates of arriving and of finishing. */
     struct gate arrived, finished;
-    bool summed[SL_MAX_IN_FLIGHT]; /* by number at the gates: whether the last member to come has taken the sum, */
+    bool summed[SL_MAX_IN_FLIGHT]; /* by number at the gates: whether the last member to arrive has computed the sum, */
     char (*sum)[SL_LOCAL_SHORT];   /* [SL_MAX_IN_FLIGHT]: these sums */
     struct member member[];
 };
@@ -79,9 +79,9 @@ int sl_local_await_open(struct sl_local_coordinate *me, struct gate *gate, uint3
 
 /* ---- moving (move.c): between sl_local_begin_moving and sl_local_end_moving ---- */
 
-/* Does the caller's share of MINE; all MEMBERs whose data it moves have published the call in SLOT. */
+/* Moves the caller's share of the data of MINE. All MEMBERs whose data it moves have published the call in SLOT. */
 void sl_local_move(const struct sl_collective *mine, const struct member *member, uint32_t slot);
-/* Writes the complete sum, of one contiguous array, to SUM. */
+/* Writes the complete sum of CALL, whose input is one contiguous array, to SUM. */
 void sl_local_sum(const struct sl_collective *call, const struct member *member, uint32_t slot, void *sum);
 /* Copies CALL's blocks INPUT[i] to this member's output. */
 void sl_local_gather(const struct sl_collective *call, const char *const *input);

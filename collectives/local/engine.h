@@ -8,10 +8,10 @@
  * Sequential consistency ("SC" below) is used where two threads each write one variable and then read the other's, and
  * at least one of them must see the other's write:
  *
- * - A word and its sleepers: the poster sees that somebody sleeps, or the sleeper sees the new value.
+ * - A word and its sleepers: the poster sees that a coordinate sleeps, or the sleeper sees the new value.
  *
- * - `moving` and the run's status: a coordinate that gives up after the end of the run sees that a peer still accesses
- * its buffers, or the peer sees the end and does not begin.
+ * - `moving` and the run's status: a coordinate that stops after the end of the run sees that a peer still accesses its
+ * buffers, or the peer sees the end and does not begin.
  *
  * - Beats, returns and words: the proofs of proofs.c. */
 #ifndef SL_COLLECTIVES_LOCAL_ENGINE_H
@@ -95,8 +95,8 @@ struct sl_local_run {
     bool in_vain;            /* the verdict is about a wait */
     bool told;               /* the verdict has been printed; used only by the mesh's thread */
 
-    /* Held while groups and channels are opened and groups closed, and while a verdict is written: the data of
-     * verdicts, names in places and awaited words, is not freed meanwhile. */
+    /* Held while groups and channels are opened, while groups are closed, and while a verdict is written, so that the
+     * data of verdicts (names in places, awaited words) is not freed meanwhile. */
     pthread_mutex_t opening;
 
     struct sl_local_coordinate coordinate[];
@@ -132,7 +132,8 @@ void sl_local_wake_all(struct sl_local_run *run);
  * they touch the data of this work. Reports failures of the queue known so far. */
 int sl_local_mark(struct sl_local_coordinate *me, void **mark);
 
-/* The same if the memory in question is on a device (QUEUED); otherwise the host waits, and *MARK is NULL. */
+/* As sl_local_mark if the call uses only device memory (QUEUED). Otherwise the host waits for the queue, and *MARK is
+ * NULL. */
 int sl_local_mark_or_settle(struct sl_local_coordinate *me, bool queued, void **mark);
 
 /* Waits for COORDINATE's enqueued moves of others' data. */
@@ -142,7 +143,7 @@ void sl_local_marks_close(struct sl_local_coordinate *coordinate);
 
 /* ---- wait times (stamp.c) ---- */
 
-/* Writes STAMP before ME raises its word: if waits are timed, or the engine delays. */
+/* Writes STAMP, before ME raises its word, if waits are timed or the engine simulates a delay. */
 void sl_local_stamp(struct sl_local_coordinate *me, struct sl_local_stamp *stamp);
 
 /* State at the beginning of a wait for PEER (-1: several); sl_local_pause_end needs it to split the wait time. */
@@ -191,19 +192,21 @@ int sl_local_enter(struct sl_local_coordinate *me, const char *verb, const char 
 int sl_local_wait(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target, int peer,
                   const struct sl_local_stamp *stamp);
 
-/* A peer that delays a word raised by the last of several peers: until it has raised its own WORD to TARGET. */
+/* For a word that the last of several peers raises: a peer that has not arrived, because it has not raised its own WORD
+ * to TARGET. */
 struct sl_local_missing {
     int peer; /* -1: none is known */
     struct sl_local_word *word;
     uint32_t target;
 };
-/* Finds such a peer for the call ARG of ME. SL_FAILED if all peers have come and the run ends because calls differ. */
+/* Finds such a peer for the call ARG of ME. SL_FAILED if all peers have arrived, and the run ends because calls
+ * differ. */
 struct sl_local_lack {
     int (*find)(struct sl_local_coordinate *me, const void *arg, struct sl_local_missing *missing);
     const void *arg;
 };
 
-/* The same for a word raised by the last of several peers. */
+/* As sl_local_wait, for a word that the last of several peers raises. */
 int sl_local_wait_for_all(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
                           const struct sl_local_lack *lack, const struct sl_local_stamp *stamp);
 
