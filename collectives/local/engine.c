@@ -24,8 +24,8 @@ static void bind_to(int pu) {
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
 }
 
-/* If coordinates share cores: a coordinate woken by a message does not preempt the sender, which continues with its
- * next microbatches while its weights are in the cache. Failure (not permitted) is ignored. */
+/* For coordinates that share cores: a coordinate woken by a message does not preempt the sender, which continues with
+ * its next microbatches while its weights are in the cache. Failure (not permitted) is ignored. */
 static void run_in_long_turns(void) {
     const struct sched_param parameters = {0};
     pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameters);
@@ -56,9 +56,9 @@ static const char *bus(int device, void *arg) {
     return sl_device.bus(device);
 }
 
-/* Binds coordinates if each can have its own PU: the closest ones, beginning with the caller's, to separate concurrent
- * runs; or if PUs can be shared by whole replicas. A single coordinate stays unbound; distances do not matter for two
- * PUs, or for shared PUs. */
+/* Places coordinates, and binds several of them if each can have its own PU, or if whole replicas can share PUs. Takes
+ * the closest PUs, beginning with the caller's, to separate concurrent runs. A single coordinate stays unbound.
+ * Distances do not matter for two PUs, or for shared PUs. */
 static void place(struct sl_local_run *run) {
     const int usable = sl_topology_usable(), size = run->mesh->size;
     const struct sl_placement_devices devices = {.count = sl_device.count(), .distance = distance, .bus = bus};
@@ -70,7 +70,8 @@ static void place(struct sl_local_run *run) {
     sl_place_coordinates(run->mesh, bind ? &topology : NULL, sched_getcpu(), &devices, &run->placement);
 }
 
-/* Checks whether devices reach each other's memory, unless an engine above moves the data. */
+/* Whether all used devices reach each other's memory; ends the run if not. True without a check if an engine built on
+ * this one moves the data. */
 static bool devices_meet(struct sl_local_run *run) {
     const int devices = run->engine->table == &sl_engine_local ? sl_device.count() : 0;
     bool used[devices + 1];
@@ -104,7 +105,7 @@ static bool has_ended(const struct sl_local_run *run, int i) {
     return pthread_timedjoin_np(run->coordinate[i].thread, NULL, &until) != ETIMEDOUT;
 }
 
-/* Prints the end of the run, and coordinate I, which has not returned yet. */
+/* Prints the verdict, and that coordinate I has not returned yet. */
 static void tell_early(const struct sl_local_run *run, int i) {
     char who[SL_VERDICT_NAME], ends[60] = "sl_run returns when it does";
     if (run->engine->grace > 0) snprintf(ends, sizeof ends, "the process ends in %g s", run->engine->grace);
@@ -112,8 +113,8 @@ static void tell_early(const struct sl_local_run *run, int i) {
             run->verdict.message, sl_verdict_name(run->mesh, i, who), ends);
 }
 
-/* Waits for the threads of STARTED coordinates. The verdict of an ended run is printed even if a coordinate never
- * returns. */
+/* Waits for the threads of the first STARTED coordinates. If a run has ended and a coordinate does not return, prints
+ * the verdict early. */
 static void join(struct sl_local_run *run, int started) {
     double ended = 0;
     for (int i = 0; i < started; i++) {

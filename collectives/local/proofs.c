@@ -4,13 +4,14 @@
  *
  * The peer has returned. Its return is read first, and only then the word, still unraised.
  *
- * A circle of sleepers, each waiting for the next one's word, and perhaps for others'. Sleepers post nothing, so it is
- * enough that all were asleep at one instant with all words unraised. The beats are read one by one, then for each
- * sleeper the word and once more the beat. If a beat is odd and the same both times, the sleeper was asleep in between,
- * and each of these intervals contains the instant after the last first reading of a beat; a word that is unraised
- * later was unraised then.
+ * A circle of sleepers: each waits for the next one's word, and perhaps for further words. Sleepers post nothing, so it
+ * is enough that all were asleep at one instant with all words unraised. The proof reads the beats one by one, then for
+ * each sleeper the word and once more the beat. If a beat is odd and the same both times, the sleeper was asleep in
+ * between. Each of these intervals contains the instant at which the first round of reading beats ended; a word that is
+ * unraised later was unraised then.
  *
- * That a peer is absent is no proof but a decision: it is awake and has not beaten for the engine's timeout. */
+ * The finding that a peer is absent is a decision, not a proof: the peer is awake, and its beat has not risen for the
+ * engine's timeout. */
 #include "collectives/local/engine.h"
 #include "collectives/verdict.h"
 
@@ -87,8 +88,9 @@ static void note_waits(struct sl_local_run *run) {
     waits->coordinates = run->mesh->size;
 }
 
-/* Ends the run. The first verdict counts: the first caller writes the message and, if it is about a wait (WAITS), the
- * waits of all coordinates. It sets the status, which wakes sleepers, afterwards. */
+/* Ends the run with the verdict TEXT; only the first caller's verdict is used. The first caller writes the message and,
+ * if the verdict is about a wait (WAITS), the waits of all coordinates. Then it sets the status and wakes all
+ * sleepers. */
 static int end(struct sl_local_run *run, int status, const struct sl_error *text, bool waits) {
     if (atomic_exchange(&run->ending, true)) {
         while (!atomic_load(&run->status)) sched_yield();
@@ -159,8 +161,8 @@ static int follow_waits(const struct sl_local_coordinate *me, int from, int step
     return from;
 }
 
-/* Length of the circle at the end of the waits from ME, with *FIRST, its first member on the way; 0: there is none any
- * more. After as many steps as there are coordinates, the walk is inside the circle. */
+/* Length of the circle in which the waits from ME end; *FIRST is the first of its members that the walk meets. 0: there
+ * is no circle, or no longer. After as many steps as there are coordinates, the walk is inside the circle. */
 static int find_length(const struct sl_local_coordinate *me, int *first) {
     const int all = me->run->mesh->size, inside = follow_waits(me, me->spmd.coordinate, all);
     int length = 1;
@@ -192,7 +194,7 @@ static bool proves_circle(const struct sl_local_run *run, int first, int length,
     return at == first;
 }
 
-/* Most waits lead to an awake coordinate: arrays are allocated only for a circle. */
+/* Most waits lead to an awake coordinate, so arrays are allocated only once a circle is found. */
 static int look_for_circle(struct sl_local_coordinate *me) {
     struct sl_local_run *run = me->run;
     int first;

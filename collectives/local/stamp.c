@@ -31,17 +31,17 @@ struct sl_local_pause sl_local_pause_begin(const struct sl_local_coordinate *me,
         .mark = sl_wait_begin(&me->spmd), .seen = get(&latest->time), .starved = get(&latest->starved)};
 }
 
-/* Splits LATE, the seconds between the raising of the word and the waiter's continuing. The DELAY is transfer time, and
- * so is the time to wake up if the waiter has its own core. For the rest the waiter was ready to run and had no core:
- * it shares cores with other coordinates or programs. */
+/* Splits LATE, the seconds from the raising of the word until the waiter continues. The DELAY is transfer time, and so
+ * is the time to wake up if the waiter has its own core. In the rest of LATE the waiter was ready to run but had no
+ * core: it shares cores with other coordinates or programs. */
 static void count_late(struct sl_local_coordinate *me, double late, double delay) {
     const double waking = me->run->spin ? 1e-4 : 0, travel = between(0, delay + waking, late);
     me->spmd.transferred += travel;
     me->spmd.starved += late - travel;
 }
 
-/* The peer was without a core for a part of the time from its last stamp before the wait to the raising of the word.
- * This part counts in proportion to how much of that time was waited. */
+/* Between its last stamp before the wait and the raising of the word, the peer had no core for some seconds. These
+ * seconds count in proportion to the share of that time for which the waiter waited. */
 void sl_local_pause_end(struct sl_local_coordinate *me, const struct sl_local_pause *pause,
                         const struct sl_local_stamp *stamp) {
     struct sl_spmd *self = &me->spmd;

@@ -38,8 +38,8 @@ static bool look(const struct sl_local_run *run, struct sl_local_word *word, uin
 }
 
 /* Waits for a moment without sleeping; returns whether the word was reached. If cores are shared, the wait ends after a
- * few yields in which other threads worked. As long as no thread uses the core, staying awake is better: waking up
- * takes long. */
+ * few yields in which other threads worked. As long as no other thread uses the core, staying awake is better, because
+ * waking up takes long. */
 static bool wait_awake(const struct sl_local_run *run, struct sl_local_word *word, uint32_t target) {
     double now = sl_now();
     const double end = now + SL_AWAKE_SECONDS;
@@ -68,7 +68,7 @@ static void get_up(struct sl_local_coordinate *me) {
     atomic_store(&me->beat, beat + 1);
 }
 
-/* Sleeps until WORD is raised and checks the run at each waking, as long as the peer in MISSING is missing. */
+/* Sleeps until WORD has been raised, or the peer in MISSING is no longer missing. Checks the run after each waking. */
 static int sleep_through(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
                          const struct sl_local_missing *missing) {
     struct sl_local_watch watch = {.looked = sl_now()};
@@ -86,7 +86,7 @@ static int sleep_through(struct sl_local_coordinate *me, struct sl_local_word *w
     return status;
 }
 
-/* Sleeps at most one tick, if no peer is missing: the last one is about to raise the word. */
+/* Sleeps at most one tick. For waits without a missing peer: the last one to arrive is about to raise the word. */
 static int doze(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target) {
     const uint32_t value = atomic_load(&word->value);
     if (!sl_local_reached(value, target)) sl_local_sleep(word, value);
@@ -113,7 +113,7 @@ static int wait_for(struct sl_local_coordinate *me, struct sl_local_word *word, 
     if (has_reached(word, target)) return SL_OK;
     const struct sl_local_pause pause = sl_local_pause_begin(me, missing->peer);
     int status = SL_OK;
-    /* If many share cores, yielding only makes others yield. */
+    /* If many coordinates share cores, yielding only makes others yield. */
     const bool came = (me->run->spin || !lack) && wait_awake(me->run, word, target);
     if (!came && wait_asleep(me, word, target, missing, lack)) status = sl_local_alive(me);
     sl_local_pause_end(me, &pause, stamp);
@@ -144,7 +144,7 @@ static void note_module(struct sl_local_coordinate *me, const char *name) {
         atomic_store_explicit(&me->module[i], words[i], memory_order_relaxed);
 }
 
-/* These describe the place and order nothing. */
+/* Relaxed stores: verdicts quote these values, and no other access depends on their order. */
 static void note_doing(struct sl_local_coordinate *me) {
     const struct sl_doing *doing = &me->spmd.doing;
     atomic_store_explicit(&me->what, doing->what, memory_order_relaxed);
