@@ -63,7 +63,7 @@ static struct end *end_of(struct sl_local_channel *channel, int coordinate) {
     return &channel->end[coordinate == channel->from ? SENDER : RECEIVER];
 }
 
-/* Opens this coordinate's end of the pair's first channel with this end not open. NULL without memory. */
+/* Opens this coordinate's end of the pair's first channel on which this end is not open yet. NULL without memory. */
 static struct sl_local_channel *open_end(struct sl_spmd *self, const struct sl_channel *wanted) {
     struct sl_local_channel **at = &sl_local_self(self)->run->coordinate[wanted->from].channels;
     for (; *at; at = &(*at)->next) {
@@ -114,7 +114,8 @@ void sl_local_channels_close(struct sl_local_run *run) {
 
 static uint32_t posts(const struct end *end) { return atomic_load_explicit(&end->word.value, memory_order_relaxed); }
 
-/* The sender may be at most SLOTS messages ahead of the receiver's word; the receiver waits for one more message. */
+/* Acquires a slot (sender), or takes the next message (receiver). The sender waits until it is fewer than SLOTS
+ * messages ahead of the receiver's word; the receiver waits until one more message has been posted. */
 static int hold(struct sl_spmd *self, struct sl_channel *channel, int which, void **slot) {
     struct sl_local_coordinate *me = sl_local_self(self);
     struct sl_local_channel *state = channel->state;

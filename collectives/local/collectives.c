@@ -1,21 +1,21 @@
 /* collectives.c - collectives of the local engine.
  *
- * The members publish a call one by one: each copies its description into the communicator and raises its `arrived`. In
- * sl_wait a member waits for the arrival of the members whose data it moves, does its own share of the moving directly
- * between the members' buffers, raises its `finished` for the call, and waits for the members that move data out of or
- * into its own buffers. A share of a sum is a range of elements, read from all inputs and written to all outputs: no
- * element is read or written by two members, so inputs may be outputs.
+ * To start a call, each member publishes it: it copies its description of the call into the communicator and raises its
+ * word `arrived`. In sl_wait a member waits until the members whose data it moves have arrived; it moves its own share
+ * of the data directly between the members' buffers; it raises its word `finished` for the call; and it waits for the
+ * members that move data out of or into its own buffers. A share of a sum is a range of elements, read from all inputs
+ * and written to all outputs: no element is read or written by two members, so inputs may be outputs.
  *
  * The description of call number n lies in slot n % SL_MAX_IN_FLIGHT. A member reuses a slot once it has finished the
- * earlier call; then no other member needs its description. Checked mode is stricter: a slot is reused when all members
- * have finished, so all may compare descriptions at any time before they finish.
+ * earlier call; then no other member needs its description. Checked mode is stricter: a slot is reused only when all
+ * members have finished, so any member may compare descriptions until it finishes.
  *
  * In any mode a member moves data only if the members whose buffers it reads or writes have a call of the same kind.
  * Unchecked mode compares hashes of the kinds; a member's hash lies in the cache line of its `arrived`.
  *
- * Members of a large group do not check one another: they come to gates (gates.c), where the last member to come
- * compares the calls of all. It also takes sums of a few bytes, from all inputs into the communicator, and each member
- * copies the sum from there.
+ * Members of a large group do not check one another: they meet at gates (gates.c), where the last member to arrive
+ * compares the calls of all. It also computes sums of a few bytes, from all inputs into the communicator, and each
+ * member copies the sum from there.
  *
  * On devices moves are enqueued, and no host waits: the mover's queue first follows the queues of the members whose
  * data it moves, and their queues follow the mover's before they go on. */
@@ -36,14 +36,14 @@ static uint32_t pass_of(const struct sl_request *request) {
     return communicator->member[group->rank].pass[request->ticket % SL_MAX_IN_FLIGHT];
 }
 
-/* Whether the last member to come has taken the sum; valid once the gate is open. */
+/* Whether the last member to arrive has computed the sum; valid once the gate is open. */
 static bool is_summed(const struct sl_request *request) {
     const struct sl_local_communicator *communicator = request->call.group->communicator;
     return sl_local_has_gates(&request->call) && communicator->summed[pass_of(request) % SL_MAX_IN_FLIGHT];
 }
 
-/* The members moving data out of or into the caller's buffers: none in a barrier, and none if one member took the sum.
- */
+/* The members that move data out of or into the caller's buffers: none in a barrier, and none if one member has
+ *computed the sum. / */
 static struct sl_positions movers(const struct sl_request *request) {
     const struct sl_positions none = {0, 0};
     return request->call.operation == SL_BARRIER || is_summed(request) ? none : sl_call_destinations(&request->call);
@@ -61,14 +61,13 @@ static uint32_t kind_of(const struct sl_collective *call) {
     return (uint32_t)(sl_call_word(call) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 }
 
-/* Whether MEMBER may have gone on so far as to reuse the slot of call number TICKET. Check this after reading the slot.
- */
+/* Whether MEMBER may already have reused the slot of call number TICKET. Check this after reading the slot. / */
 static bool may_have_left(const struct member *member, uint32_t ticket) {
     return sl_local_reached(atomic_load(&member->arrived.value), ticket + SL_MAX_IN_FLIGHT);
 }
 
-/* Compares the kind of this call with the kind of the members in RANGE, which have arrived. STAY: their calls wait for
- * this member, so their slots are not reused yet. */
+/* Compares the kind of this call with the kind of the members in RANGE, which have arrived. STAY: these members' calls
+ * wait for this member, so their slots are not reused yet. */
 static int compare_kinds(struct sl_local_coordinate *me, const struct sl_request *request, struct sl_positions range,
                          bool stay) {
     const struct sl_collective *mine = &request->call;
@@ -95,7 +94,8 @@ static int compare_sources(struct sl_local_coordinate *me, const struct sl_reque
     return sl_local_mismatch(me, mine, theirs, sl_group_member(mine->group, mine->source));
 }
 
-/* Compares the call with the calls of the members which have moved this one's data, unless compared before. */
+/* Compares the call with the calls of the members that have moved this member's data, unless they have been compared
+ * before. */
 static int compare_movers(struct sl_local_coordinate *me, const struct sl_request *request) {
     if (sl_operation_of(&request->call)->from == SL_WITH_ALL) return SL_OK;
     return compare_kinds(me, request, movers(request), false);
@@ -127,7 +127,7 @@ static bool is_for_one(const struct sl_collective *call, const struct member *me
     return host;
 }
 
-/* Called by the last member to come: compares all calls, and takes the sum if one member takes it. */
+/* For the last member to arrive: compares all calls and, if one member is to compute the sum, computes it. */
 static int meet(struct sl_local_coordinate *me, struct sl_request *request) {
     const struct sl_collective *call = &request->call;
     struct sl_local_communicator *communicator = call->group->communicator;
@@ -154,7 +154,7 @@ static int come_to_arrived(struct sl_local_coordinate *me, struct sl_request *re
     return SL_OK;
 }
 
-/* Sets *MISSING to a member which has not raised its word for the call: `finished`, or `arrived`. */
+/* Sets *MISSING to a member that has not raised its word `finished` (FINISHED) or `arrived` for the call. */
 static void find_missing(const struct sl_request *request, bool finished, struct sl_local_missing *missing) {
     struct sl_local_communicator *communicator = request->call.group->communicator;
     struct gate *gate = finished ? &communicator->finished : &communicator->arrived;
@@ -187,7 +187,7 @@ static int find_not_finished(struct sl_local_coordinate *me, const void *arg, st
 
 /* ---- the two halves of a call ---- */
 
-/* Waits until the members whose data this one moves have arrived. */
+/* Waits until the members whose data this member moves have arrived. */
 static int wait_arrived(struct sl_local_coordinate *me, const struct sl_request *request) {
     struct sl_local_communicator *communicator = request->call.group->communicator;
     const struct sl_positions range = sl_call_sources(&request->call);
@@ -214,7 +214,7 @@ static int wait_finished(struct sl_local_coordinate *me, struct sl_local_communi
     return SL_OK;
 }
 
-/* Waits until the movers of this one's data have finished. */
+/* Waits until the members that move this member's data have finished. */
 static int wait_moved(struct sl_local_coordinate *me, const struct sl_request *request) {
     struct sl_local_communicator *communicator = request->call.group->communicator;
     const struct sl_positions by = movers(request);
@@ -237,7 +237,7 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
                        sl_collective_name(call), call->group->name, SL_MAX_IN_FLIGHT, call->site);
     }
     if (self->engine->checked) SL_TRY(wait_finished(me, communicator, earlier, all(call)));
-    void *ready; /* the others read its computed data */
+    void *ready; /* peers read the data behind it */
     SL_TRY(sl_local_mark_or_settle(me, is_queued(call), &ready));
     atomic_store_explicit(&mine->ready[slot], ready, memory_order_relaxed);
     mine->call[slot] = *call;
@@ -247,7 +247,7 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
     mine->under_way++;
     sl_local_post(&mine->arrived, ticket + 1);
     if (sl_local_has_gates(call)) return come_to_arrived(me, request);
-    /* Of two members the later one sees the earlier: every pair of calls is compared. */
+    /* Of two members, the one that arrives later sees the other's call, so every pair of calls is compared. */
     return self->engine->checked ? compare(me, call, communicator->member, ticket, all(call)) : SL_OK;
 }
 
@@ -266,7 +266,7 @@ static struct sl_local_word *finished_word(const struct sl_request *request) {
     return &communicator->member[group->rank].finished[request->ticket % SL_MAX_IN_FLIGHT];
 }
 
-/* Enqueues this member's moves behind the members' data they read. */
+/* Enqueues this member's moves behind the work that computes the data they read. */
 static int enqueue_move(struct sl_local_coordinate *me, const struct sl_collective *call, struct member *member,
                         uint32_t slot) {
     const struct sl_positions from = sl_call_sources(call);
@@ -285,7 +285,7 @@ static int enqueue_move(struct sl_local_coordinate *me, const struct sl_collecti
     return status;
 }
 
-/* Lets the queue wait for the moves of the members in RANGE, which have finished. */
+/* Makes this member's queue wait for the enqueued moves of the members in RANGE, which have raised `finished`. */
 static void follow_movers(const struct sl_collective *call, struct member *member, uint32_t slot,
                           struct sl_positions range) {
     for (int i = range.begin; i < range.end; i++)

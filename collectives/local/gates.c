@@ -7,8 +7,9 @@ bool sl_local_has_gates(const struct sl_collective *call) {
     return call->group->size > SL_LOCAL_FEW && operation->from == SL_WITH_ALL && operation->to == SL_WITH_ALL;
 }
 
-/* Counts one more of MEMBERS in; returns whether it was the last, and then resets the count. The last one has acquired
- * all earlier writes of the others; no member comes for the next call in this slot before the gate has been opened. */
+/* Counts one more of MEMBERS in. Returns whether it was the last one; if so, resets the count. The last one has
+ * acquired all earlier writes of the others. No member arrives for the next call in this slot before the gate has been
+ * opened. */
 static bool count_in(_Atomic uint32_t *came, int members) {
     if (atomic_fetch_add_explicit(came, 1, memory_order_acq_rel) + 1 < (uint32_t)members) return false;
     atomic_store_explicit(came, 0, memory_order_relaxed);

@@ -48,8 +48,8 @@ static struct sl_local_communicator **communicators_of(struct sl_local_run *run,
     return &run->coordinate[first].communicators;
 }
 
-/* The first communicator of the group's members not opened yet by this coordinate: openings have the same order
- * everywhere, so the members meet, and two groups of the same members stay separate. NULL without memory. */
+/* The first communicator of the group's members that this coordinate has not opened yet. All coordinates open groups in
+ * the same order, so the members meet, and two groups of the same members stay separate. NULL without memory. */
 static struct sl_local_communicator *open_communicator(struct sl_spmd *self, const struct sl_group *group) {
     struct sl_local_communicator **at = communicators_of(sl_local_self(self)->run, sl_group_member(group, 0));
     while (*at && (!has_members(*at, group) || (*at)->member[group->rank].opened)) at = &(*at)->next;

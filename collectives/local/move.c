@@ -51,8 +51,8 @@ static void copy_blocks(const struct sl_collective *mine, const struct sl_view *
     }
 }
 
-/* Copies the blocks from all sources. If there are several, the caller's own is first, to avoid reads of all members
- * from the same source. */
+/* Copies the blocks from all sources. If there are several, begins with the caller's own, so that members do not all
+ * read from the same source. */
 static void collect(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
     const struct sl_positions from = sl_call_sources(mine);
     const int count = from.end - from.begin, offset = count > 1 ? mine->group->rank : 0;
