@@ -4,17 +4,18 @@
 #include "layers/modules/kept.h"
 #include "layers/modules/modules.h"
 
-/* The edge between child i and child i + 1: the activation, and the gradient on the way back. Each lies in the stash if
- * one of the two children needs it saved; both share one place if child i + 1 can write dx over x. Otherwise it lies in
- * a workspace buffer that it shares with every second edge, because a child reads one edge while it writes the next. If
- * the storage is bf16, all floats are in these buffers during a call; gradients that W reads at once, and operands on a
- * device, also have bf16 copies there. The child that writes an operand may write only this copy.
+/* The edge between child i and child i + 1: the activation and, in backward, its gradient. If one of the two children
+ * needs an array saved, it lies in the stash; if child i + 1 can write dx over x, the two arrays share one place.
+ * Otherwise the array lies in one of two workspace buffers, used by every second edge: a child reads one edge while it
+ * writes the next. If the storage is bf16, all floats are in these buffers during a call. Gradients that W reads at
+ * once, and operands on a device, also have bf16 copies in the workspace. A child that writes an operand may write only
+ * this copy.
  *
- * On a device a gelu may be computed by the products before and after it. The gelu is then not called, its x and y are
- * saved only as bf16, and its dy does not exist. */
+ * On a device, the products before and after a gelu may compute it. The gelu is then not called, its x and y are saved
+ * only as bf16, and its dy does not exist. */
 struct edge {
     struct sl_kept activation, gradient;
-    bool gelu;           /* the edge leads to such a gelu */
+    bool gelu;           /* the edge leads to a gelu that products compute */
     bool whole_gradient; /* the gradient's floats are unrounded, with an operand's bf16 copy beside them */
 };
 
@@ -37,7 +38,7 @@ static float *gradient(const struct sl_module *module, const struct sl_context *
 
 /* ---- sequential ---- */
 
-/* Whether child I is a gelu between two others. */
+/* Whether child I is a gelu between two other children. */
 static bool is_gelu(const struct sl_module *module, int i) {
     return i > 0 && i < module->children - 1 && sl_is_gelu(module->child[i]);
 }
@@ -107,7 +108,7 @@ static int plan_edge(struct sl_module *module, struct sl_plan *plan, int i, size
     return SL_OK;
 }
 
-/* Returns whether child I reads its dy both as floats and as an operand, which child I + 1 writes beside them. */
+/* Returns whether child I reads its dy both as floats and as an operand, and child I + 1 can write both. */
 static bool reads_both(const struct sl_module *module, int i) {
     return module->child[i]->y.reads == SL_READS_BOTH && module->child[i + 1]->x.writes == SL_WRITES_BOTH;
 }
@@ -118,8 +119,8 @@ static bool may_round(const struct sl_module *module, int i) {
     return reads == SL_READS_WHOLE || reads == SL_READS_EITHER;
 }
 
-/* Returns whether a bf16 copy of child I's dy is stored in the workspace. A child that rounds floats as it reads them
- * needs no such copy. */
+/* Returns whether a bf16 copy of child I's dy is stored in the workspace. A child that rounds floats while it reads
+ * them needs no such copy. */
 static bool stores_gradient_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *child = module->child[i];
     if (may_round(module, i) && module->child[i + 1]->x.writes < SL_WRITES_BF16) return false;
@@ -127,7 +128,8 @@ static bool stores_gradient_beside(const struct sl_module *module, const struct 
            reads_both(module, i);
 }
 
-/* The same for child I + 1's x in forward-only plans, and for the x and y of a gelu computed by a product. */
+/* Returns whether a bf16 copy of child I + 1's x is stored in the workspace: in forward-only plans also the x and y of
+ * a gelu that a product computes. */
 static bool stores_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *after = module->child[i + 1];
     const bool behind = i > 0 && edge_of(module, i - 1)->gelu;
@@ -169,7 +171,7 @@ static int plan_sequential(struct sl_module *module, struct sl_plan *plan) {
     return plan_edges(module, plan);
 }
 
-/* Calls child I's forward; X is the sequence's own. */
+/* Calls child I's forward; X is the sequence's x. */
 static int forward_of(const struct sl_module *module, struct sl_context *context, int i, const float *x, float *y) {
     const bool last = i == module->children - 1;
     if (i > 0) return sl_kept_forward(module->child[i], context, &edge_of(module, i - 1)->activation, last, y);
@@ -183,7 +185,8 @@ static bool rounds_in_forward(const struct sl_module *module, int i) {
     return edge_of(module, i - 1)->activation.stores && edge_of(module, i)->activation.stores;
 }
 
-/* The same in backward: its dx is stored as bf16, and only child I reads the gradient of its y. */
+/* Returns whether child I rounds in its own pass in backward: its dx is stored as bf16, and only child I reads the
+ * gradient of its y. */
 static bool rounds_in_backward(const struct sl_module *module, int i) {
     if (i <= 0 || i >= module->children - 1 || !module->child[i]->type->backward_stored) return false;
     const struct edge *before = edge_of(module, i - 1);
@@ -248,7 +251,7 @@ static int sequential_forward(const struct sl_module *module, struct sl_context 
     return forward_of(module, context, last, x, y);
 }
 
-/* Child I's x, and the gradient of its y, in their saved types; X and DY are the sequence's own. */
+/* Child I's x, and the gradient of its y, in their saved types; X and DY are the sequence's. */
 static struct sl_rows input_of(const struct sl_module *module, const struct sl_context *context, int i,
                                const float *x) {
     return i > 0 ? sl_kept_saved(context, &edge_of(module, i - 1)->activation) : sl_saved_x(context, x);
@@ -351,8 +354,8 @@ struct sl_module *sl_sequential(const char *name, int children, struct sl_module
 
 /* ---- residual ---- */
 
-/* On a device it passes its summand to the inner module, whose last product (forward) or first norm (backward) may add
- * it in its own pass. */
+/* A residual connection. On a device it passes its summand to the inner module (HANDS): the last product (forward) or
+ * the first norm (backward) inside may add the summand in its own pass. */
 struct residual {
     struct sl_module module;
     bool hands;
@@ -369,8 +372,8 @@ static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
     if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 3.0 * plan->rows * module->in);
     module->x.lasts = inner->x.lasts;
     module->y.lasts = inner->y.lasts;
-    /* A product adds x before its bias, a separate pass after it. With leaves, bits must not depend on the number of
-     * leaves per coordinate, so separate passes add. */
+    /* A product adds x before its bias; a separate pass adds it after the bias. With leaves, bits must not depend on
+     * the number of leaves per coordinate, so separate passes add. */
     const bool hands = sl_gemm_adds(plan->gemm) && !plan->leaf_axis;
     ((struct residual *)module)->hands = hands;
     module->x.writes = module->y.writes = SL_WRITES_ASKED;
@@ -383,8 +386,8 @@ static int plan_residual(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* Prepares the call of the inner module: its result is only a summand. The inner module sets the summand's done if it
- * has added X. */
+/* Prepares the call of the inner module, which has no result request: its result is only a part of the sum. If the
+ * inner module has added the summand, it sets the summand's done. */
 static void hand_over(const struct sl_module *module, struct sl_context *context, struct sl_summand *summand) {
     context->result = NULL;
     context->summand = ((const struct residual *)module)->hands ? summand : NULL;
