@@ -1,27 +1,27 @@
 /* recompute.c - saves only x between forward and backward (Chen et al., "Training deep nets with sublinear memory
  * cost", 2016).
  *
- * The inner module's stash is in two parts. Arrays that only I reads and, if W can follow I, arrays that W reads lie in
- * the stash `once`: a recomputed module needs it from its second forward until its I or W returns, and then the next
- * module reuses it. All recomputed modules together thus take the memory of the largest one. Only arrays that W reads
- * later lie in `again`, where each module has its own memory.
+ * The inner module's stash is in two parts. The stash `once` has the arrays that only I reads and, if W can follow I,
+ * the arrays that W reads. A recomputed module needs them from its second forward until its I or W returns, and then
+ * the next module reuses the memory, so all recomputed modules together take the memory of the largest one. The stash
+ * `again` has only arrays that W reads later; there each module has its own memory.
  *
- * The first forward writes the same tensors, but they are not read. It writes them to `once`, and to `again` only if
- * that has memory for all microbatches in flight. */
+ * The first forward writes the same tensors, but they are not read. It writes them to `once`; to `again` only if
+ * `again` has memory for all microbatches in flight. */
 #include "layers/modules/kept.h"
 #include "layers/modules/transformer_modules.h"
 
 struct recompute {
     struct sl_module module;
     bool weights_follow;       /* I calls W, too */
-    struct sl_place whole_x;   /* if x is saved as bf16 and floats are read: x as floats */
-    struct sl_place stored_dy; /* in that case: bf16 dy for a W that follows */
+    struct sl_place whole_x;   /* if x is saved as bf16, but forward reads floats: x as floats */
+    struct sl_place stored_dy; /* if the storage is bf16: bf16 dy for a W that follows */
     struct sl_place unread;    /* y [rows, out] of the second forward, if it cannot be written to dx */
 };
 
 static const struct recompute *own(const struct sl_module *module) { return (const struct recompute *)module; }
 
-/* W follows the I of whole groups; a module around this one may divide them. */
+/* Plans the inner module. W follows I only if an I covers whole groups: a module around this one may divide a run. */
 static int plan_inner(struct recompute *recompute, struct sl_plan *plan) {
     struct sl_stash *stash = plan->stash;
     const bool follow = plan->weights_follow;
@@ -34,7 +34,7 @@ static int plan_inner(struct recompute *recompute, struct sl_plan *plan) {
     plan->stash = stash;
     plan->weights_follow = follow;
     if (stash != plan->again)
-        plan->again->once->used = 0; /* inside another recomputed module it still belongs to that one */
+        plan->again->once->used = 0; /* unless a recomputed module around this one still needs it */
     return status;
 }
 
@@ -67,8 +67,8 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return sl_module_forward_last(module->child[0], &inner, x, y);
 }
 
-/* X as forward's argument: floats, left unwritten if forward reads only the bf16 copy. The second forward thus reads
- * the same numbers as the first. */
+/* X as forward's argument, as floats; if forward reads only the bf16 copy, the floats stay unwritten. The second
+ * forward thus reads the same numbers as the first. */
 static const float *floats_of(const struct sl_module *module, struct sl_context *inner, const float *x) {
     const size_t n = (size_t)inner->rows * (size_t)module->in;
     inner->rounded = (struct sl_rounded){0};
@@ -93,7 +93,7 @@ static int forward_again(const struct sl_module *module, const struct sl_context
     return sl_module_forward_last(module->child[0], &inner, floats_of(module, &inner, x), y);
 }
 
-/* DY in the type read by W. */
+/* DY in the type that W reads. */
 static const float *stored(const struct sl_module *module, const struct sl_context *context, const float *dy) {
     const size_t n = (size_t)context->rows * (size_t)module->out;
     if (context->storage == SL_F32) return dy;
