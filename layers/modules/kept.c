@@ -10,7 +10,7 @@ int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t 
     return kept->outlasts ? sl_plan_stored(plan, count, lifetime, &kept->stored) : SL_OK;
 }
 
-/* Not on CPUs: cores that round their next input have it in their caches. */
+/* Operands are not saved as bf16 on CPUs: a core that rounds its next input has it in its cache. */
 bool sl_keeps_operands(const struct sl_plan *plan) {
     return plan->precision == SL_BF16 && plan->storage == SL_F32 && !plan->forward_only && plan->gemm->on_device;
 }
@@ -95,7 +95,7 @@ struct sl_result sl_kept_result(const struct sl_context *context, const struct s
                               .unread = kept->stores && unread};
 }
 
-/* Numbers to be rounded, or to be added to others first. */
+/* A pass over numbers: rounds Y, or first adds X to Y. */
 struct pass {
     const struct sl_kernels *kernels;
     const float *x;

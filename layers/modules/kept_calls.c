@@ -19,7 +19,8 @@ int sl_kept_forward(const struct sl_module *child, struct sl_context *context, c
     return status;
 }
 
-/* X: a saved input, or NULL for the unsaved VALUES. LEFT as in sl_forward_left; NULL: round here. */
+/* Calls CHILD's forward of X, a saved array, or, if X is NULL, of the unsaved VALUES. LEFT is as in sl_forward_left; if
+ * it is NULL, rounds Y here. */
 static int forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
                         const float *values, const struct sl_kept *y, struct sl_out *left) {
     struct sl_result result = sl_kept_result(context, y, y->unread);

@@ -24,18 +24,18 @@ void sl_load_close(struct sl_load *load) {
     *load = (struct sl_load){0};
 }
 
-/* A loss computes dx in its forward. */
+/* The work to which PART counts: a loss computes dx in its forward. */
 static struct sl_load_work *work_of(const struct sl_plan *plan, enum sl_load_part part) {
     const bool loss = part == SL_LOAD_INPUT && plan->module && !plan->module->type->backward_input;
     return &plan->load->loop[plan->loop].part[loss ? SL_LOAD_FORWARD : part];
 }
 
-/* The I of a recomputed module repeats its forward. */
+/* Whether PART is repeated: the I of a recomputed module repeats its forward. */
 static bool comes_again(const struct sl_plan *plan, enum sl_load_part part) {
     return plan->load && plan->load->again && part == SL_LOAD_FORWARD;
 }
 
-/* The W of a module whose parameters are all frozen is not called. */
+/* Whether PART is not called: the W of a module with only frozen parameters. */
 static bool is_left_out(const struct sl_plan *plan, enum sl_load_part part) {
     const struct sl_module *module = plan->module;
     if (part != SL_LOAD_WEIGHT || !module || module->children > 0 || module->parameters == 0) return false;

@@ -8,7 +8,7 @@
 #include "spmd/base/memory.h"
 
 struct sl_module *sl_module_new(const struct sl_module_type *type, const char *name, int in, int out) {
-    /* Planning refuses a type with fewer bytes. */
+    /* If the type has fewer bytes, planning refuses it. */
     const size_t least = sizeof(struct sl_module), bytes = type->bytes > least ? type->bytes : least;
     if (!name) name = "";
     const size_t length = strlen(name) + 1;
@@ -100,7 +100,7 @@ int sl_module_check(const struct sl_module *module, bool forward_only, struct sl
     return SL_OK;
 }
 
-/* Checks that need the type's plan to have run, unlike those of sl_module_check. */
+/* Checks MODULE after its type's plan has run; sl_module_check checks it before. */
 static int check_type(const struct sl_module *module, const struct sl_plan *plan) {
     const struct sl_module_type *type = module->type;
     if (type->bytes && type->bytes < sizeof(struct sl_module))
@@ -120,7 +120,7 @@ static int count_frozen(const struct sl_module *module, const struct sl_plan *pl
     return frozen;
 }
 
-/* A module without children needs no W if all its parameters are frozen. If some are, its W must skip them. */
+/* If all parameters of a module without children are frozen, W is not called. If only some are, W must skip them. */
 static int freeze(struct sl_module *module, const struct sl_plan *plan) {
     const int frozen = count_frozen(module, plan);
     module->frozen = frozen > 0 && frozen == module->parameters && module->children == 0;
@@ -131,15 +131,15 @@ static int freeze(struct sl_module *module, const struct sl_plan *plan) {
                         plan->name, module->type->name);
 }
 
-/* If another rank waits for the stage's dx, W comes after dx has been sent. Recomputed modules order their calls
- * themselves (layers/modules/recompute.c). */
+/* Whether W runs right after I. If another rank waits for the stage's dx, W runs after dx has been sent. Recomputed
+ * modules order their calls themselves (layers/modules/recompute.c). */
 static bool weights_follow(const struct sl_module *module, const struct sl_plan *plan) {
     const bool alone = plan->wgrad_group == 1 && sl_plan_run(plan) == 1;
     return plan->weights_follow && plan->nobody_waits && alone && plan->stash != plan->again && module->children == 0 &&
            module->type->backward_weight && !module->frozen;
 }
 
-/* Workspace for x and dy in another type than they are passed in. */
+/* Plans workspace for x and dy in a type other than the one in which they are passed. */
 static void plan_rooms(struct sl_module *module, struct sl_plan *plan) {
     const size_t group = (size_t)plan->rows * (size_t)plan->wgrad_group;
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
@@ -150,8 +150,8 @@ static void plan_rooms(struct sl_module *module, struct sl_plan *plan) {
     if (sl_is_kept(&module->y)) sl_plan_workspace(plan, group * (size_t)module->out * sizeof(float), &module->room_dy);
 }
 
-/* Notes whether I or W computes the gradients of the module's own parameters. A recomputed module calls W with I, if W
- * follows. */
+/* Notes whether I or W computes the gradients of the module's own parameters. If W follows, a recomputed module's I
+ * calls W. */
 static void note_written(const struct sl_module *module, const struct sl_plan *plan) {
     const bool by_input = module->weights_follow || (plan->stash == plan->again && plan->weights_follow);
     for (int i = 0; i < module->parameters; i++) {
@@ -233,7 +233,7 @@ static void leave_out_absent_axes(struct sl_spec *spec, const struct sl_mesh *me
     }
 }
 
-/* Dims that the data axis cannot divide equally stay whole: FSDP saves memory only if it can. */
+/* Keeps a dim whole if the data axis cannot divide it equally: FSDP shards only where this is possible. */
 static void leave_out_uneven_data(struct sl_spec *spec, const struct sl_mesh *mesh, const char *data_axis, int dims,
                                   const size_t *shape) {
     for (int d = 1; data_axis && d < spec->dims && d < dims; d++) {
@@ -245,7 +245,7 @@ static void leave_out_uneven_data(struct sl_spec *spec, const struct sl_mesh *me
     }
 }
 
-/* Pads the rows as the module has requested; rules know no padding. */
+/* Pads the rows as the module has requested; rules have no padding. */
 static void pad(struct sl_plan *plan, struct sl_parameter *parameter) {
     struct sl_spec *spec = &parameter->spec;
     if (plan->padded_rows <= parameter->shape[0]) return;
@@ -302,7 +302,7 @@ int sl_plan_parameter_tied(struct sl_plan *plan, const char *name, enum sl_initi
 
 /* ---- arrays, caches and groups ---- */
 
-/* Adds a tensor of BYTES for each microbatch. Without ROOM it has a number, but no place. */
+/* Adds a tensor of BYTES for each microbatch. Without ROOM, the tensor has a number but no memory. */
 static int add_tensor(struct sl_plan *plan, struct sl_stash *stash, size_t bytes, bool room) {
     struct sl_stash_tensor *grown = sl_grow(stash->tensor, stash->count, &stash->capacity, 32, sizeof *grown);
     if (!grown) return sl_error_set(plan->error, SL_FAILED, "no memory to plan the stash");
@@ -313,8 +313,9 @@ static int add_tensor(struct sl_plan *plan, struct sl_stash *stash, size_t bytes
     return SL_OK;
 }
 
-/* The first forward of a recomputed module writes arrays that are not read before the second one writes them again. W
- * may then still need other microbatches' values, so the first forward must not write over them. */
+/* Plans an array in both stashes of recomputed modules. The first forward of such a module writes the array, but it is
+ * not read before the second forward writes it again. At that time W may still need the values of other microbatches,
+ * which the first forward must not overwrite. */
 static int plan_recomputed(struct sl_plan *plan, size_t bytes, enum sl_lifetime lifetime) {
     const bool passes = lifetime <= SL_UNTIL_INPUT || plan->weights_follow;
     const bool apart = lifetime == SL_UNTIL_WEIGHT && !plan->forward_keeps;

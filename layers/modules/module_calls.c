@@ -1,4 +1,4 @@
-/* module_calls.c - calls of modules a microbatch at a time, or with rows in another type. */
+/* module_calls.c - calls of modules for one microbatch at a time, or with rows in another type. */
 #include "layers/modules/kept.h"
 
 static const float *rows_of(const float *x, int first, int columns) {
@@ -40,7 +40,7 @@ int sl_module_backward_input_each(const struct sl_module *module, struct sl_cont
     return SL_OK;
 }
 
-/* The same for saved rows of TYPE. */
+/* As rows_of, for saved rows of TYPE. */
 static const float *kept_rows_of(enum sl_dtype type, const float *x, int first, int columns) {
     const size_t bytes = (size_t)first * (size_t)columns * sl_dtype_size(type);
     return x ? (const void *)((const char *)x + bytes) : NULL;
