@@ -338,7 +338,7 @@ static int add_loss(struct checker *c, int first, int last, double sign, double 
     return SL_OK;
 }
 
-/* The central difference of the loss of microbatches FIRST to LAST by *VALUE. */
+/* The central difference, with respect to *VALUE, of the loss of microbatches FIRST to LAST. */
 static int difference_by(struct checker *c, float *value, float step, int first, int last, double *derivative) {
     float center;
     sl_device.copy(&center, value, sizeof center);
@@ -375,7 +375,8 @@ static void compare(struct comparison *comparison, double expected, double given
     comparison->count++;
 }
 
-/* A gradient of zero cannot be compared with its norm: the norm counts at least one hundredth for each element. */
+/* Keeps a tensor's difference if it is the largest so far. The norm is at least that of elements of one hundredth each,
+ * so that a gradient of zero can be compared, too. */
 static void conclude(struct checker *c, const struct comparison *comparison, const char *name, const char *remark) {
     const double norm = fmax(sqrt(comparison->norm), 1e-2 * sqrt(comparison->count));
     const double difference = comparison->count ? sqrt(comparison->error) / norm : 0.0;
@@ -405,7 +406,7 @@ static int check_tensor(struct checker *c, const char *name, size_t n, float *va
     return SL_OK;
 }
 
-/* Compares W's results after I with and without dx: they must be equal. */
+/* Compares the results of W after an I with dx and an I without: they must be equal. */
 static void check_without_dx(struct checker *c) {
     const float *with = c->with, *without = c->without;
     for (int i = 0; i < c->parameters.count; i++) {

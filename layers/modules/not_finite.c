@@ -96,7 +96,8 @@ static void add_count(struct sl_not_finite *found, const struct seen *seen) {
     add(found, ")");
 }
 
-/* Notes that WHAT is not finite: SEEN are its statistics, GIVEN those of its input, VALUES of the parameters. */
+/* Notes that WHAT is not finite. SEEN are its statistics, GIVEN the statistics of its input, and VALUES of the
+ * parameters. */
 static void note(struct sl_not_finite *found, const struct sl_not_finite_order *order, const char *what,
                  const struct seen *seen, int columns, const struct seen *given, const struct seen *values) {
     const struct sl_spmd *self = found->self;
@@ -133,7 +134,8 @@ static size_t enter(struct sl_not_finite *found, const struct sl_module *module)
     return length;
 }
 
-/* Checks ROWS [rows, columns] or, if only it was written, the bf16 copy in RESULT; GIVEN is the module's input. */
+/* Checks ROWS [rows, columns] or, if the module has written only a bf16 copy, the copy in RESULT. GIVEN is the module's
+ * input. */
 static void look_at_rows(const struct sl_module *module, const struct sl_context *context, int phase, int columns,
                          const float *rows, const struct sl_result *result, const float *given, int given_columns) {
     struct sl_not_finite *found = found_of(context);
@@ -183,7 +185,7 @@ static void look_at_gradients(const struct sl_module *module, const struct sl_co
     }
 }
 
-/* Form in which a module with this USE of its result has written it. */
+/* The form in which a module with this USE has written its y (forward) or dx (I). */
 static const struct sl_result *result_of(const struct sl_use *use, const struct sl_context *context) {
     const struct sl_summand *summand = use->adds != SL_ADDS_NOTHING ? context->summand : NULL;
     if (summand && summand->done) return summand->result;
@@ -202,7 +204,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return status;
 }
 
-/* For a type that does not store, the functions below are called again with floats. */
+/* Whether the functions below will be called again with floats: for a type that does not store. */
 static bool comes_again(const struct sl_module *module, const struct sl_context *context) {
     return context->storage != SL_F32 && !module->type->stores;
 }
@@ -214,7 +216,8 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const size_t length = enter(found, module);
     const int status = sl_module_backward_input_plain(module, context, x, dy, dx);
     const struct sl_result *result = result_of(&module->x, context);
-    if (status == SL_OK && dx && !module->x_stride) /* columns among others': the parent checks all of them */
+    if (status == SL_OK && dx && !module->x_stride) /* else dx is some columns of the parent's rows, and the parent
+                                                       checks all of them */
         look_at_rows(module, context, INPUT_GRADIENT, module->in, dx, result, dx == dy ? NULL : dy, module->out);
     if (status == SL_OK && module->weights_follow) look_at_gradients(module, context);
     found->path[length] = 0;
@@ -251,7 +254,7 @@ void sl_not_finite_values(struct sl_not_finite *found, const struct sl_parameter
     }
 }
 
-/* The text travels as integers in a sum; all other coordinates add zeros. */
+/* The text is sent as integers in a sum, to which all other coordinates add zeros. */
 int sl_not_finite_agree(struct sl_not_finite *found, const struct sl_group *world, char text[SL_NOT_FINITE_TEXT]) {
     enum { WORDS = SL_NOT_FINITE_TEXT / sizeof(int32_t), ORDER = sizeof found->order / sizeof(int32_t) };
     struct sl_not_finite_order all[world->size];

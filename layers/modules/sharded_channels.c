@@ -67,8 +67,8 @@ static int count_axes(const struct sl_plan *plan, int i, int dim, const char **a
     return count;
 }
 
-/* Returns the axis of dim DIM, or the list of the data axis if the dim is sharded over all of this list; NULL if it is
- * not sharded, "" if it is sharded over other axes together. */
+/* Returns the axis that shards dim DIM. If all axes of the data axis's list shard it together, returns the list. NULL:
+ * the dim is not sharded; "": several other axes shard it together. */
 static const char *axes_of(const struct sl_plan *plan, int i, int dim) {
     const char *axis = NULL, *data = plan->parameters->data_axis;
     const struct sl_spec *spec = &parameter_of(plan, i)->spec;
