@@ -53,14 +53,14 @@ struct sl_parameter {
     bool decay;    /* weight decay applies, according to the rules */
     bool frozen;   /* never changes: it has no gradient and no optimizer state */
     bool adapter;  /* see sl_parameters.adapters */
-    bool gathered; /* all columns are read, of which each member of data has some; set during planning */
+    bool gathered; /* set during planning: modules read all columns, of which each member of data has some */
     bool kernel;   /* all its readers read it in sl_plan_kernel_type */
     struct sl_key key;
     /* If set, the key draws the whole array in JAX's layout. Otherwise a word follows from the element's global
      * index. */
     bool key_is_flax;
     int range;
-    int loop; /* loop that declares it first, or a layer of it; given as `range` */
+    int loop; /* loop, or layer of it, that declares it first; the declarer passes it as `range` */
     /* Tied: two stages use it. Second: this coordinate has both stages, and this is the later stage's declaration,
      * which shares the values but has its own gradient. */
     bool tied, second;
@@ -97,7 +97,7 @@ struct sl_range {
     float *second;
     /* [shard_count] each: the optimizer's tensors; NULL from sl_parameters.states on, and if they are offloaded. */
     float *state[SL_OPTIMIZER_STATES];
-    size_t far;           /* if they are offloaded: floats before the first of them */
+    size_t far;           /* if the optimizer's tensors are offloaded: floats before the first of them */
     uint16_t *rounded;    /* [rounded_count]: the values as bf16; NULL if no module reads bf16 */
     size_t rounded_count; /* count; or the number of bf16-only values, if there are any */
 };
@@ -142,7 +142,8 @@ struct sl_parameters {
     const struct sl_block_source *source; /* set after opening: blocks for kernels without training; NULL: none */
     int states;                           /* set before the layout: number of the optimizer's tensors */
     const char *const *state_name;        /* [states] names of these tensors */
-    /* Another coordinate has the same tied parameters, and its copies count. */
+    /* Another coordinate has the same tied parameters: exports, norms and hashes count its copies, not this
+     * coordinate's. */
     bool tied_elsewhere;
     /* Set before declaring: two ranks have copies of each parameter, so all are tied. */
     bool copied;
@@ -268,7 +269,8 @@ void sl_parameters_part_gradient(struct sl_parameters *parameters, int i, enum s
  * state only for its own part of each range. The largest ranges with rooms, or all, lose their rooms if that takes less
  * memory. */
 void sl_parameters_layout(struct sl_parameters *parameters, int data, int index, bool zero);
-/* Bytes of this coordinate's storage, by kind and in total; of values held together only its part. */
+/* Bytes of this coordinate's storage, by kind and in total. If values are held together, only its part of them
+ * counts. */
 struct sl_parameter_bytes {
     size_t values; /* including bf16 copies */
     size_t gradients, states;
@@ -314,15 +316,15 @@ size_t sl_far_piece(const struct sl_parameters *parameters);
 int sl_parameters_begin_turns(struct sl_parameters *parameters, struct sl_error *error);
 /* Declares the next use in a step, of LOOP's gradients or values. Other uses are allowed, but not expected. */
 int sl_parameters_plan_turns(struct sl_parameters *parameters, int loop, bool gradients, struct sl_error *error);
-/* Brings values, or gradients, of the loop of RANGE into memory. Addresses in them are valid until those of another
- * loop are used. CHANGES: they will be written to. These do nothing without offloading. */
+/* Bring values, or gradients, of the loop of RANGE into memory. Addresses in them are valid until another loop's
+ * values, or gradients, are used. CHANGES: the caller will write to them. Without offloading these do nothing. */
 int sl_parameters_use_values(const struct sl_parameters *parameters, int range, bool changes, struct sl_error *error);
 int sl_parameters_use_gradients(const struct sl_parameters *parameters, int range, bool changes,
                                 struct sl_error *error);
 /* Declares that all gradients will be overwritten. */
 void sl_parameters_drop_gradients(const struct sl_parameters *parameters);
 
-/* Bytes of offloaded values, or gradients: in memory (near), and offloaded (far). */
+/* Bytes of offloaded values, or gradients. near: in memory; far: in the offload memory. */
 struct sl_far_values {
     int frames;
     size_t near, far;
@@ -331,9 +333,9 @@ struct sl_far_values sl_parameters_far_values(const struct sl_parameters *parame
 /* Floats of a range's values in all forms. */
 size_t sl_range_value_floats(const struct sl_range *range);
 
-/* For sl_parameters_layout and sl_parameters_take. sl_rooms_choose takes the rooms from the largest ranges, or from
- * all, if that saves memory, and from ranges that are alone in a room. The others return the number of rooms, the
- * floats of all rooms, and the floats of number ROOM: those of its largest range of at most MOST elements. */
+/* For sl_parameters_layout and sl_parameters_take. sl_rooms_choose removes the rooms of the largest ranges, or of all,
+ * if that saves memory, and of ranges that are alone in a room. The others return the number of rooms, the floats of
+ * all rooms, and the floats of number ROOM: those of its largest range of at most MOST elements. */
 void sl_rooms_choose(struct sl_parameters *parameters);
 int sl_rooms_count(const struct sl_parameters *parameters);
 size_t sl_rooms_floats(const struct sl_parameters *parameters);
@@ -347,19 +349,20 @@ int sl_parameters_open_far(struct sl_parameters *parameters, struct sl_error *er
 void sl_parameters_close_far(struct sl_parameters *parameters);
 
 /* Fills in the initial values, and rounds them as sl_parameters_round does. The first member of DATA draws them and
- * broadcasts them to the others; of values held together, one member draws each parameter in place; of values sharded
- * over data, every member draws its own. Collective over DATA.
+ * broadcasts them to the others. If values are held together, one member draws each parameter in place. If values are
+ * sharded over data, every member draws its own. Collective over DATA.
  *
  * Returns SL_BAD_INPUT if the storage has not been allocated. */
 int sl_parameters_initialize(struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data);
 
 /* The bf16 copies of the values at VALUE and behind it; NULL if no values, or only kernels, have bf16 copies. */
 const uint16_t *sl_parameters_rounded(const struct sl_parameters *parameters, const float *value);
-/* Returns whether this coordinate rounds only its own values of RANGE, which no other coordinate reads here as bf16. */
+/* Returns whether an update of RANGE can also round it: this coordinate updates all values that it rounds, and no other
+ * coordinate reads its bf16 values in place. */
 bool sl_range_is_rounded_here(const struct sl_parameters *parameters, int range);
-/* Rounds the values of RANGE to bf16; call it after they have changed. Of values held together, it rounds this
- * coordinate's part, and the members must meet before they read. If others' float32 values are not here, it rounds this
- * coordinate's, and the bf16 values are gathered. Does nothing if no module reads bf16 values. */
+/* Rounds the values of RANGE to bf16; call it after they have changed. If values are held together, rounds this
+ * coordinate's part, and the members must meet before they read. If this coordinate has float32 values only for its own
+ * part, rounds these, and the bf16 values must be gathered. If no module reads bf16 values, does nothing. */
 void sl_parameters_round(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range);
 /* Rounds the values of all ranges. */
 int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_error *error);
@@ -369,7 +372,8 @@ int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_er
 void sl_parameters_copy_values(const struct sl_parameters *parameters, int range, size_t first, size_t count,
                                float *piece, bool writes);
 
-/* For a range that is whole: the number of contiguous values of PARAMETER's shard, a row of its columns or all. */
+/* For a range that is whole: the number of contiguous values of PARAMETER's shard. This is one row of the shard if
+ * PARAMETER is gathered, otherwise the whole shard. */
 static inline size_t sl_parameter_run(const struct sl_parameters *parameters, const struct sl_parameter *parameter) {
     return parameter->gathered ? parameter->shape[parameter->dims - 1] / (size_t)parameters->members : parameter->count;
 }
