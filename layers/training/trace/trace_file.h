@@ -1,18 +1,22 @@
 /* trace_file.h - all coordinates' traces, written as a file of Chrome trace events.
  *
- * A process of that format is a pipeline; its threads, which are rows, are coordinates with their compute,
- * communication, waiting and optimizer. Rows below a coordinate's have its reductions over data, which run beside them:
- * as many rows as there are events at the same time. The first process has a row of steps with their
- * losses. Times are microseconds since the first step or event. Each event's args name step, rank, stage, loop,
- * microbatch, count and data; if the mesh has more axes, also the number of its pipeline; transfer and no_core are
- * parts of "dur" as layers/modules/calls/profile.h defines them, if they are not 0. An arrow (phases "s" and "f", one id) leads from
- * each send to its take. Gathers of sharded parameters have such rows, too: "unshard" lasts from the beginning of a
- * loop's gather to its end, "reshard" takes no time, and "gather" is that of all loops before the first action, if
- * replicas read each other's memory. So have pieces of a microbatch's rows, in products that are made piece by piece:
- * "multiply 2" is the product of piece 2, and "scatter 2" or "gather 2" lasts from the start of that piece's move to
- * its end, beside products of other pieces. Beside the events, "shardloop" has the schedule, the passes through it per
- * step, the engine's delay of messages in ms, the numbers of coordinates and of cores (0: unknown), and whether the
- * engine divides waiting. */
+ * A process of that format is a pipeline. Its threads, which viewers show as rows, are coordinates with their compute,
+ * communication, waiting and optimizer. The first process also has a row of steps with their losses.
+ *
+ * Further rows below a coordinate's row have events in parallel with it, as many rows as there are events at the same
+ * time. These are: reductions over data; gathers of sharded parameters, where "unshard" lasts from the beginning of a
+ * loop's gather to its end, "reshard" takes no time, and, if replicas read each other's memory, "gather" is the gather
+ * of all loops before the first action; and, if products are computed piece by piece, pieces of a microbatch's rows,
+ * where "multiply 2" is the product of piece 2, and "scatter 2" or "gather 2" lasts from the start of that piece's move
+ * to its end.
+ *
+ * Times are microseconds since the first step or event. Each event's args name step, rank, stage, loop, microbatch,
+ * count and data; if the mesh has more axes, also the number of its pipeline. If they are not 0, the args transfer and
+ * no_core are parts of "dur" as layers/modules/calls/profile.h defines them. An arrow (phases "s" and "f", one id)
+ * leads from each send to its take.
+ *
+ * Besides the events, "shardloop" has the schedule, the passes through it per step, the engine's delay of messages in
+ * ms, the numbers of coordinates and of cores (0: unknown), and whether the engine divides waiting. */
 #ifndef SL_LAYERS_TRAINING_TRACE_TRACE_FILE_H
 #define SL_LAYERS_TRAINING_TRACE_TRACE_FILE_H
 
@@ -31,7 +35,7 @@ struct sl_trace_run {
     int passes;                         /* passes through the schedule per step */
     int64_t moves; /* most events of pieces of a microbatch's rows, per pass through all layers of a coordinate */
     int wgrad_group;
-    bool overlap;    /* whether reductions run beside compute */
+    bool overlap;    /* whether reductions run in parallel with compute */
     double delay_ms; /* the engine's delay of each message */
     int cores;       /* cores for the coordinates; 0: unknown */
 };
