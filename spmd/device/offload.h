@@ -21,7 +21,7 @@
  *   SL_TEAMS                     teams that keep a device busy: kernels with fewer rows divide these further
  *   SL_ABREAST                   most iterations of SL_ROWS that run at the same time, each with its own scratch
  *   SL_PIECE                     elements after which a loop over several large arrays prefetches more; on devices,
- *                                whose threads hide each other's waits, all at once
+ *                                whose threads hide each other's waits, one piece has all elements
  *   SL_PARAMETERS                whether pointers should be parameters of a region, not fields of a struct: true on
  *                                devices, which would read the struct in memory
  *   SL_UNROLLED                  over a loop over arrays of one thread: on GPUs its body is fully unrolled, so that

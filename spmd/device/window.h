@@ -1,9 +1,9 @@
 /* window.h - offloaded arrays that take turns in memory: a few are resident, the others lie in offload memory (far.h).
  *
  * The arrays are numbered units, used one at a time, in a known, repeating order. Resident memory has room for a few
- * units, each in a frame. When a unit is used, the next non-resident unit in the order begins to load, into the frame
- * whose unit is used last of all; the latter is written back first. A unit used out of order is loaded, too, but only
- * when it is used. */
+ * units, each in a frame. When a unit is used, the next non-resident unit in the order begins to load. It takes the
+ * frame whose unit has its next use last; that unit is written back first. A unit used out of order is loaded, too, but
+ * only when it is used. */
 #ifndef SL_SPMD_DEVICE_WINDOW_H
 #define SL_SPMD_DEVICE_WINDOW_H
 
@@ -20,7 +20,7 @@ struct sl_window_unit {
 struct sl_window_frame {
     char *memory;
     int unit;     /* -1: none */
-    bool changed; /* written to since it was loaded */
+    bool changed; /* the unit has been written to since it was loaded */
     bool coming;  /* the load of the unit has begun and not been awaited yet */
     bool leaving; /* the former unit's write-back may still be running */
 };
@@ -56,7 +56,7 @@ void sl_window_close(struct sl_window *window);
 int sl_window_use(struct sl_window *window, int unit, bool changes, void **memory, struct sl_error *error);
 /* Discards UNIT's contents. */
 void sl_window_drop(struct sl_window *window, int unit);
-/* Treats all units as stored: their values are those of the offload memory, zeros at first. */
+/* Treats all units as stored: they have the values in the offload memory, which are zeros at first. */
 void sl_window_begin_stored(struct sl_window *window);
 
 SL_END_C

@@ -25,7 +25,7 @@ struct sl_topology {
     struct sl_pu pu[SL_MAX_PUS];
 };
 
-/* How many PUs the calling thread may run on; 0: unknown. */
+/* The number of PUs on which the calling thread may run; 0: unknown. */
 int sl_topology_usable(void);
 
 /* Lists the PUs. With DISTANCES it asks hwloc, which takes about 0.1 ms a PU in the first call of a process. Without,
@@ -40,7 +40,7 @@ int sl_topology_node_of(const char *bus);
 
 /* ---- topology_hwloc.c; in builds without hwloc topology_hwloc_missing.c, where both return false ---- */
 
-/* All PUs of this machine; false if hwloc cannot tell. */
+/* All PUs of this machine; false if hwloc cannot find them. */
 bool sl_topology_machine(struct sl_topology *topology);
 
 /* All PUs of an invented machine, described in hwloc's own syntax: "package:2 l3:2 core:4 pu:2". */

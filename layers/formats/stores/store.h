@@ -14,8 +14,9 @@ struct sl_low_rank {
     float scale;
 };
 
-/* Some elements of a tensor whose elements are in several places: elements [first, first + count) of a shard. A sharded
- * tensor, with shards shared out along data, so needs one piece per coordinate, for any number of rows. */
+/* Some elements of a tensor whose elements are in several places: elements [first, first + count) of a shard. So a
+ * sharded tensor, even with its shards shared out along data, needs only one piece per coordinate, for any number of
+ * rows. */
 struct sl_tensor_piece {
     int part;              /* index in the store's parts, from 0 */
     struct sl_shard shard; /* the shard's place in the tensor */
@@ -90,8 +91,8 @@ const char *sl_store_note(const struct sl_store *store, const char *key);
 /* Writes the size of an array in bytes to *BYTES; false if it does not fit a size_t. */
 bool sl_array_bytes(enum sl_dtype dtype, int dims, const size_t *shape, size_t *bytes);
 size_t sl_tensor_bytes(const struct sl_tensor *tensor);
-/* If the elements of TENSOR are in pieces, copies them into its array, until sl_tensor_let_go. Otherwise both do
- * nothing. SL_FAILED if memory is short. */
+/* If the elements of TENSOR are in pieces, sl_tensor_hold copies them into its array, which sl_tensor_let_go frees.
+ * Otherwise both do nothing. SL_FAILED if memory is short. */
 int sl_tensor_hold(struct sl_tensor *tensor);
 void sl_tensor_let_go(struct sl_tensor *tensor);
 /* Reads elements of TENSOR, float32, from FIRST on into TO [count], and adds its adapter. */
@@ -106,8 +107,8 @@ int sl_pieces_add(struct sl_tensor *tensor, const struct sl_tensor_piece *piece)
  * the shard. */
 bool sl_piece_is_possible(const struct sl_tensor_piece *piece, size_t elements);
 
-/* The first element of TENSOR in no piece; the number of elements: none. If none, and the pieces have as many elements
- * as the tensor, each element is in exactly one piece. */
+/* Returns the first element of TENSOR that is in no piece; if there is none, the number of elements. If there is none,
+ * and the pieces together have as many elements as the tensor, each element is in exactly one piece. */
 size_t sl_pieces_missing(const struct sl_tensor *tensor);
 
 /* Reads elements of TENSOR from FIRST on into TO [count]; its pieces must have all of them. */

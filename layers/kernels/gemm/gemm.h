@@ -39,8 +39,8 @@ struct sl_gemm {
 };
 
 /* Arrays of COUNT products that share B: A is [count][m, k], C is [count][m, n]; each row has the same bits as in a
- * product of its own. A must not be transposed, unless COUNT is 1. The functions below tell which forms of A, B and C a
- * backend supports. A plan's strides apply to A, C and X. */
+ * product of its own. A must not be transposed, unless COUNT is 1. The functions below return which forms of A, B and C
+ * a backend supports. A plan's strides apply to A, C and X. */
 struct sl_gemm_arrays {
     int count;           /* at least 1 */
     struct sl_rows a, b; /* of the plan's type; or bf16 in a plan for floats, if sl_gemm_widens */
@@ -64,9 +64,9 @@ struct sl_gemm_backend {
     bool (*has_tiles)(enum sl_dtype dtype); /* whether it multiplies DTYPE with a CPU's matrix unit; NULL: no */
     int (*plan)(struct sl_gemm *gemm, struct sl_error *error);
     int (*execute)(const struct sl_gemm *gemm, const struct sl_gemm_arrays *arrays, void *queue);
-    /* sl_gemm_widens, for a product of floats before it is planned; NULL: never. */
+    /* Implements sl_gemm_widens, for a product of floats before it is planned; NULL: never. */
     bool (*widens)(const struct sl_gemm *gemm);
-    /* sl_gemm_packs, for a product before it is planned, and sl_gemm_pack; NULL: never. */
+    /* Implement sl_gemm_packs, for a product before it is planned, and sl_gemm_pack; NULL: never. */
     bool (*packs)(const struct sl_gemm *gemm, enum sl_dtype weights);
     void (*pack)(const struct sl_gemm *gemm, enum sl_dtype weights, const void *b, void *packed, void *queue);
     void (*release)(struct sl_gemm *gemm);
@@ -125,11 +125,11 @@ bool sl_gemm_widens(const struct sl_gemm_backend *backend, int m, int n, int k, 
  * B [k, n] of type WEIGHTS. The bits are the same as from B itself. */
 bool sl_gemm_packs(const struct sl_gemm_backend *backend, enum sl_dtype dtype, enum sl_dtype weights, int m, int n,
                    int k);
-/* Writes such a copy into PACKED, as many bytes as B, for plans with GEMM's n and k and any m. Use it with the same
+/* Writes this copy of B into PACKED, as many bytes as B, for plans with GEMM's n and k and any m. Use it with the same
  * QUEUE only. */
 void sl_gemm_pack(const struct sl_gemm *gemm, enum sl_dtype weights, const void *b, void *packed, void *queue);
-/* Returns whether BACKEND plans products of DTYPE with SL_EPILOGUE_SUMS: bf16; and floats, if it rounds them to TF32
- * anyway, for it may round them in the sums, too. B must not be transposed. */
+/* Returns whether BACKEND plans products of DTYPE with SL_EPILOGUE_SUMS: bf16, and floats if it rounds them to TF32
+ * anyway, because it may round them in the sums, too. B must not be transposed. */
 bool sl_gemm_sums(const struct sl_gemm_backend *backend, enum sl_dtype dtype);
 void sl_gemm_release(struct sl_gemm *gemm);
 
