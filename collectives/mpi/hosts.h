@@ -42,8 +42,8 @@ struct sl_mpi_hosts {
     int first[]; /* [count + 1]: position of the first member on each host */
 };
 
-/* Makes FOUND the hosts of GROUP, which the caller frees; NULL if the members of a host are not neighbours. Returns false
- * without memory: the run must end then, because this member would take another route than the others. */
+/* Makes FOUND the hosts of GROUP, which the caller frees; NULL if the members of a host are not neighbours. Returns
+ * false without memory: the run must end then, because this member would take another route than the others. */
 bool sl_mpi_find_hosts(const struct sl_group *group, struct sl_mpi_hosts **found);
 
 /* Ways of a call's data through the engine. */

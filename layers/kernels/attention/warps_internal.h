@@ -16,7 +16,8 @@
 #include "spmd/base/numbers/bf16.h"
 #include "spmd/device/offload.h"
 
-enum { WARPS = 4, WARP = 32, TEAM = WARPS * WARP }; /* a team has as many threads as a region (spmd/device/cuda/regions.c) */
+/* A team has as many threads as a region (spmd/device/cuda/regions.c). */
+enum { WARPS = 4, WARP = 32, TEAM = WARPS * WARP };
 
 /* BUSY: teams that keep a device busy; few in tests, so that small sizes run the code for many teams. */
 #if defined(SL_WARPS_EMULATED)
