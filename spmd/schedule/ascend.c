@@ -1,7 +1,8 @@
-/* ascend.c - reverses the backwards of a table with all forwards first into the order of the forwards.
+/* ascend.c - in tables with all forwards first, puts the backwards into the order of the forwards.
  *
- * The clock cycles of a forward pass run in reverse end with the first microbatch. But all forwards are done by then,
- * so all microbatches are alike to a stage: backwards may exchange microbatches if all ranks do so in the same way. */
+ * A backward pass that runs the iterations of the forward pass in reverse ends with the first microbatch. But when it
+ * begins, all forwards are done, so no microbatch needs to come before another: backwards may exchange microbatches if
+ * all ranks do so in the same way. */
 #include "spmd/schedule/schedule.h"
 
 static bool is_backward(enum sl_action_kind kind) { return kind != SL_FORWARD; }

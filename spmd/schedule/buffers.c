@@ -1,17 +1,17 @@
-/* buffers.c - the room of a rank's stash, in microbatches; cases without a stash; and loops whose gradients are
- * computed at the same time. */
+/* buffers.c - the size of a rank's stash, in microbatches; whether weight gradients follow at once; and rooms for
+ * gradients of loops. */
 #include <stdlib.h>
 
 #include "spmd/schedule/schedule.h"
 
-/* Whether a kind of action makes data the weight gradient uses. */
+/* Whether a kind of action writes the data that the weight gradient reads. */
 typedef bool makes_function(enum sl_action_kind kind);
 static bool is_forward(enum sl_action_kind kind) { return kind == SL_FORWARD; }
 
 /* The stash's microbatches of one loop. */
 struct window {
-    int lowest, highest; /* range of groups made so far, HIGHEST excluded */
-    int next;            /* groups below it have had their weight gradients */
+    int lowest, highest; /* range of groups written so far, HIGHEST excluded */
+    int next;            /* the weight gradients of all groups below it have run */
     int ready;           /* weight gradients of all microbatches below it are due */
     int end;             /* end of the loop's microbatches */
     bool *due;           /* [microbatches] due weight gradients */
@@ -24,7 +24,8 @@ static void make_microbatches(struct window *window, int microbatch, int run, in
     if (first < window->lowest) window->lowest = first;
 }
 
-/* Microbatches may be made in descending order, and missing microbatches take no room. */
+/* The microbatches that need room now. Microbatches may be written in descending order; missing ones below the lowest
+ * take no room. */
 static int width(const struct window *window) {
     return window->highest - (window->lowest > window->next ? window->lowest : window->next);
 }
@@ -59,7 +60,9 @@ static int walk(const struct sl_schedule *schedule, int rank, int group, makes_f
         if (width(of) > most) most = width(of);
         if (sl_has_weight_gradient(action->kind)) use_microbatches(of, action->microbatch, run, group);
     }
-    while (most % group || most % sl_schedule_run(schedule, SL_FORWARD)) most++; /* neither wraps round */
+    while (most % group || most % sl_schedule_run(schedule, SL_FORWARD))
+        most++; /* so that neither a group nor a run
+                   wraps round */
     return most;
 }
 

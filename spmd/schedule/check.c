@@ -1,8 +1,8 @@
 /* check.c - walks a lowered table as the executor would, and proves that the walk ends.
  *
  * Every rank advances while its next action can run. As in the executor, a slot is acquired before its contents are
- * computed, and a message for immediate use stays in its slot until it has been used. If no rank can advance any more,
- * there is a deadlock; if an action finds a wrong state, the table is broken. */
+ * computed, and a message that is not copied stays in its slot until it has been used. If some actions remain and no
+ * rank can advance, there is a deadlock. If an action finds a wrong state, the table is broken. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +14,13 @@
 /* State of one microbatch in one stage. */
 struct cell {
     bool forward : 1, input_gradient : 1, weight_gradient : 1; /* done */
-    bool weight_waits : 1;                                     /* it is due, and runs after the gradient has
-                                                                  been sent */
+    bool weight_waits : 1;                                     /* the weight gradient is due, and runs after the
+                                                                  gradient has been sent */
 };
 
 /* Data that a rank holds: messages' numbers, stage * microbatches + microbatch, or SL_NO_MESSAGE. */
 struct hands {
-    int state, gradient; /* last ones taken, in their slots */
+    int state, gradient; /* last ones received, in their slots */
     /* [microbatches] rows of the stage-input buffers; NULL if none is saved */
     int *kept_state, *kept_gradient;
 };
@@ -67,7 +67,7 @@ static int broken(const struct walk *walk, int rank, const struct sl_action *act
                         stage_of(walk, rank, action), why);
 }
 
-/* The wire on which ACTION sends, or of which it must acquire a slot before it computes; NULL: none. */
+/* The wire on which ACTION sends, or on which it must acquire a slot before it computes; NULL: none. */
 static struct sl_wire *sends_on(const struct walk *walk, int rank, const struct sl_action *action) {
     const int stage = stage_of(walk, rank, action), stages = sl_schedule_stages(walk->schedule);
     const bool forward = action->kind == SL_FORWARD || action->kind == SL_SEND_ACTIVATION;
@@ -91,7 +91,7 @@ static const struct sl_action *next_of(const struct walk *walk, int rank) {
     return walk->next[rank] < actions->count ? &actions->action[walk->next[rank]] : NULL;
 }
 
-/* The rank the stuck RANK waits for. */
+/* The rank for which RANK, which cannot advance, waits. */
 static int waits_for(const struct walk *walk, int rank) {
     const struct sl_action *action = next_of(walk, rank);
     return takes(action) ? takes_from(walk, rank, action)->from : sends_on(walk, rank, action)->to;
@@ -321,7 +321,7 @@ static int step(struct walk *walk, int rank, const struct sl_action *action) {
 
 /* ---- the walk ---- */
 
-/* Checks the state in which no rank can move any more. */
+/* Checks the state in which no rank can advance any more. */
 static int check_end(const struct walk *walk) {
     const struct sl_schedule *schedule = walk->schedule;
     const int stages = sl_schedule_stages(schedule);
@@ -472,8 +472,8 @@ int sl_schedule_check(const struct sl_schedule *schedule, int slots, int group, 
     return status;
 }
 
-/* A stuck walk that continues with one more slot equals a walk with that slot from the start: the actions of a rank,
- * and the contents of its channels, do not depend on time. */
+/* If the walk is stuck, it continues with one more slot. The result is that of a walk with this slot from the start,
+ * because the actions of a rank, and the contents of its channels, do not depend on time. */
 int sl_schedule_slots(const struct sl_schedule *schedule, int fewest, int *slots, struct sl_error *error) {
     const int all = schedule->loops * schedule->microbatches; /* most messages from one rank to another */
     *slots = fewest;

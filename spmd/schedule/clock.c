@@ -1,7 +1,7 @@
 /* clock.c - sets the times of a table's compute actions: every cell runs in its earliest iteration.
  *
- * It works on cells, not actions: a pair begins together. If no rank can move any more, each waiting rank leads to
- * another one; following these leads into a circle, which is the explanation. */
+ * It works on cells, not actions, because the two actions of a pair begin together. If no rank can advance any more,
+ * each waiting rank waits for another one. Following these waits leads into a circle, which is the explanation. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +69,7 @@ static bool advance(struct clock *clock, int rank, int time) {
     return true;
 }
 
-/* Schedules a visit of RANK in the next iteration: only ranks with new results can move. */
+/* Schedules a visit of RANK in the next iteration: only ranks that have received new results can advance. */
 static void wake(struct clock *clock, int rank) {
     if (clock->wakes[rank]) return;
     clock->wakes[rank] = true;
@@ -81,7 +81,8 @@ static void wake_stage(struct clock *clock, int stage) {
         wake(clock, sl_schedule_rank_of(clock->schedule, stage));
 }
 
-/* Records results, after all ranks have been visited: they are for the next iteration. */
+/* Records results. Call it after all ranks have been visited, because results can be used only in the next
+ * iteration. */
 static void note_done(struct clock *clock, int rank, int begin) {
     const struct sl_rank_schedule *actions = &clock->schedule->rank[rank];
     for (int i = begin; i < clock->next[rank]; i++) {
@@ -142,7 +143,7 @@ static int explain(struct clock *clock) {
     return sl_error_set(clock->error, SL_BAD_INPUT, "schedule %s: deadlock: %s", schedule->name, text);
 }
 
-/* Makes SOON the ranks of this iteration. */
+/* Begins an iteration, in which the ranks in SOON are visited. */
 static void begin_iteration(struct clock *clock) {
     int *spare = clock->awake;
     clock->awake = clock->soon;
@@ -152,7 +153,7 @@ static void begin_iteration(struct clock *clock) {
     for (int i = 0; i < clock->awakes; i++) clock->wakes[clock->awake[i]] = false;
 }
 
-/* BEFORE [ranks] receives each rank's cell before the iteration. */
+/* Runs all cells. BEFORE [ranks] is scratch memory: each rank's next cell before the iteration. */
 static int run(struct clock *clock, int *before) {
     const struct sl_schedule *schedule = clock->schedule;
     int left = 0; /* ranks with remaining cells */

@@ -78,7 +78,7 @@ static void wait(struct walk *walk, int rank) {
     cores->waits[rank] = true;
 }
 
-/* Walks on until the rank computes, or waits. */
+/* Walks RANK's actions until the rank computes, or waits. */
 static void advance(struct walk *walk, const struct steps *steps, int rank) {
     struct cores *cores = walk->cores;
     const struct sl_rank_schedule *actions = &walk->schedule->rank[rank];

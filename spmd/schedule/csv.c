@@ -140,7 +140,8 @@ static int note(struct reader *reader, const struct item *item) {
     return note_stage(reader, item);
 }
 
-/* Reads 4F0; also communication, with or without a microbatch, but not in pairs. */
+/* Reads an action such as 4F0, or an action of communication, with or without a microbatch; in pairs only the
+ * former. */
 static int read_action(struct reader *reader, bool in_pair, bool paired) {
     char word[LONGEST_WORD + 1];
     skip_blanks(reader);
@@ -252,7 +253,7 @@ static void base_name(const char *path, char *name, size_t size) {
     if (length > 4 && !strcmp(name + length - 4, ".csv")) name[length - 4] = '\0';
 }
 
-/* Checks for missing stages below the highest, and for lines with unequal numbers of stages. */
+/* Refuses missing stages below the highest one, and lines with unequal numbers of stages. */
 static int check_stages(const struct reader *reader) {
     for (int s = 0; s < reader->stages; s++) {
         if (reader->row_of[s] >= 0) continue;
@@ -265,7 +266,7 @@ static int check_stages(const struct reader *reader) {
                   reader->stages, reader->row);
 }
 
-/* A few cells may claim any numbers: limits memory to a small multiple of the file. */
+/* Limits memory to a small multiple of the file's size: a few cells may have any numbers. */
 static int check_size(const struct reader *reader, int microbatches) {
     enum { FEW = 1 << 16, SPARSE = 16 };
     const long long forwards = (long long)reader->stages * microbatches;

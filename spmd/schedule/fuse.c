@@ -5,9 +5,10 @@
 
 #include "spmd/schedule/simulate.h"
 
-/* Rows whose products take as long as reading the weights: a core computes about 6 times as many operations a second as
- * its share of a large cache delivers bytes, so a weight (4 bytes) arrives in the time of 12 rows (2 operations each).
- * Prefetching does not hide it: products of 128 rows are about a tenth slower with weights from the cache. */
+/* The number of rows whose products take as long as reading the weights. A core computes about 6 times as many
+ * operations a second as its share of a large cache delivers bytes, so a weight (4 bytes) arrives in the time of 12
+ * rows (2 operations each). Prefetching does not hide it: products of 128 rows are about a tenth slower with weights
+ * from the cache. */
 enum { ROWS_OF_WEIGHTS = 12 };
 
 static bool is_joined(enum sl_action_kind kind) { return kind == SL_FORWARD || sl_has_input_gradient(kind); }
@@ -27,14 +28,14 @@ static bool is_run(const struct sl_action *first, int count, int run, int *lowes
     return count == run || !first[run].paired;
 }
 
-/* Appends FROM's actions to TO, in runs. False if some are not in runs. */
+/* Appends FROM's actions to TO, in runs. False if some actions cannot be joined. */
 static bool join_rank(const struct sl_rank_schedule *from, int run, struct sl_rank_schedule *to, bool *memory) {
     for (int i = 0; i < from->count; i++) {
         struct sl_action action = from->action[i];
         if (run > 1 && is_joined(action.kind)) {
             int lowest;
             if (!is_run(&from->action[i], from->count - i, run, &lowest)) return false;
-            action.microbatch = (uint16_t)lowest; /* its rows are found by the lowest microbatch */
+            action.microbatch = (uint16_t)lowest; /* the executor finds a run's rows by its lowest microbatch */
             i += run - 1;
         }
         if (!sl_schedule_append(to, &action)) return *memory = false;
@@ -58,7 +59,9 @@ static int join(const struct sl_schedule *schedule, int run, struct sl_schedule 
     *fused = memory = joined->rank != NULL;
     for (int r = 0; r < schedule->ranks && *fused; r++)
         *fused = join_rank(&schedule->rank[r], run, &joined->rank[r], &memory);
-    if (*fused && run > 1) *fused = !sl_schedule_clock(joined, &why); /* stages may need each other within a run */
+    if (*fused && run > 1)
+        *fused = !sl_schedule_clock(joined, &why); /* not fused if stages need each other within a
+                                                      run */
     if (memory && why.status != SL_FAILED) return SL_OK;
     return sl_error_set(error, SL_FAILED, "schedule %s: no memory to fuse microbatches", schedule->name);
 }

@@ -1,8 +1,8 @@
 /* lower.c - inserts communication and reduction into a table of compute actions.
  *
- * A state is taken right before its action. But if a forward reads a row of the stage-input buffer, the state is taken
- * when it arrives, one iteration after it was computed, and saved in the row. Gradients travel the same way in reverse,
- * with SEND and TAKE exchanged. */
+ * A state is received right before its action. But if a forward reads a row of the stage-input buffer, the state is
+ * received when it arrives, one iteration after it was computed, and saved in the row. Gradients are sent the same way
+ * in reverse, with SEND and TAKE exchanged. */
 #include "spmd/schedule/schedule.h"
 
 #include <stdlib.h>
@@ -55,7 +55,8 @@ static void place_forward(struct lowering *lowering, int rank, const struct sl_a
                       false);
 }
 
-/* The time at which a gradient is sent: if its row is saved, when it is needed, but not before it is computed. */
+/* The time at which a gradient is sent. If its row is saved, this is the time at which it is needed, but not before it
+ * is computed. */
 static int gradient_time(const struct lowering *lowering, int stage, const struct sl_action *backward) {
     if (!is_kept(lowering->schedule, backward, stage)) return backward->time;
     const int needed = *time_of(lowering, lowering->backward_time, stage - 1, backward->microbatch) - 1;
@@ -74,8 +75,8 @@ static void place_input_gradient(struct lowering *lowering, int rank, const stru
                       gradient_time(lowering, stage, backward), is_kept(schedule, backward, stage));
 }
 
-/* Places a REDUCE for each loop, in the iteration of its last weight gradient: when their number equals the loop's
- * number of microbatches. */
+/* Places a loop's REDUCE in the iteration of its last weight gradient: as many as the loop has microbatches have then
+ * run. */
 static void place_weight_gradient(struct lowering *lowering, int rank, const struct sl_action *action) {
     const struct sl_schedule *schedule = lowering->schedule;
     const int stage = sl_schedule_stage(schedule, rank, action->loop);

@@ -1,8 +1,9 @@
-/* shards.c - times at which a loop's sharded parameters are gathered, and at which their room becomes free.
+/* shards.c - inserts UNSHARD and RESHARD: when a loop's sharded parameters are gathered, and when their room becomes
+ * free.
  *
- * A rank has room for the gathered parameters of two loops: the computing one and the next one. So a loop is gathered
- * while the previous one computes. W reads no parameters. Source: PyTorch's pipelining schedules, which insert the same
- * two actions by looking ahead. */
+ * A rank has room for the gathered parameters of two loops: the loop that computes, and the next one. So a loop is
+ * gathered while the previous one computes. W reads no parameters. Source: PyTorch's pipelining schedules, which insert
+ * the same two actions by looking ahead. */
 #include <stdlib.h>
 #include <string.h>
 
