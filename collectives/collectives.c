@@ -9,7 +9,7 @@
 
 /* ---- groups ---- */
 
-/* A group whose opening failed counts as not open, in case the program goes on. */
+/* Empties a group that could not be opened, so that it counts as not open if the program goes on. */
 static int leave_closed(struct sl_group *group, int status) {
     *group = (struct sl_group){0};
     return status;
@@ -287,7 +287,8 @@ struct sl_collective sl_describe_gather(const struct sl_group *group, enum sl_dt
 
 /* ---- checking calls ---- */
 
-/* Bytes from the first element of PEERS blocks to the end of the last. */
+/* Bytes from the first element of a call's first block to the end of its last one. MANY: there is a block per member;
+ * otherwise there is one block. */
 static size_t extent(const struct sl_collective *call, const struct sl_view *view, bool many) {
     if (!sl_block_elements(call)) return 0;
     const size_t peers = many ? (size_t)call->group->size - 1 : 0;
@@ -295,7 +296,7 @@ static size_t extent(const struct sl_collective *call, const struct sl_view *vie
                                          (call->count[1] - 1) * view->stride[1] + call->count[2]);
 }
 
-/* Whether input and output share memory in a way forbidden by the operation. */
+/* Whether input and output share memory in a way that the operation does not allow. */
 static bool overlaps(const struct sl_collective *call) {
     const struct sl_operation_row *operation = sl_operation_of(call);
     const uintptr_t in = (uintptr_t)call->input, out = (uintptr_t)call->output;
@@ -306,7 +307,7 @@ static bool overlaps(const struct sl_collective *call) {
     return !operation->in_place || !same_block || call->count[0] * call->count[1] != 1;
 }
 
-/* Why CALL cannot be right; NULL if it can. */
+/* The reason why CALL is refused; NULL: it is not. */
 static const char *reason_against(const struct sl_spmd *self, const struct sl_collective *call) {
     const struct sl_group *group = call->group;
     const struct sl_operation_row *operation = sl_operation_of(call);

@@ -33,7 +33,7 @@ static int group_close(struct sl_spmd *self, struct sl_group *group, const char 
     return self->error.status;
 }
 
-/* Refuses calls made only by a training step. */
+/* Refuses calls that only a training step makes. */
 static int refuse(struct sl_spmd *self) { return sl_fail(self, SL_BAD_INPUT, "there are no peers on paper"); }
 
 static int gather_from(struct sl_spmd *self, const struct sl_collective *call, const void *const *input) {

@@ -1,4 +1,4 @@
-/* signatures.c - finds the keys on which signatures differ, and lists which processes have which text. */
+/* signatures.c - finds the keys on which signatures differ, and lists each text with its processes. */
 #include "collectives/signatures.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ struct comparison {
     int *like;         /* [processes]: the first process with an equal signature */
     const char **text; /* [processes]: texts of the current key; NULL: the process does not have it */
     int entries;
-    struct entry *entry; /* of processes without an equal earlier one */
+    struct entry *entry; /* entries of all processes, except those with a signature equal to an earlier process's */
 };
 
 static int compare_entries(const void *one, const void *other) {

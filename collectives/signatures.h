@@ -12,9 +12,9 @@ struct sl_signed {
     size_t size;
 };
 
-/* Adds to VERDICT each key whose text differs or is missing in some processes, in key order, as far as they fit: "--lr
- * is 0.001 at coordinates 0, 1 and 0.5 at coordinates 2, 3; --seed is ...". SIGNATURE is [processes]; processes beyond
- * MESH are not coordinates. The bytes may be anything. */
+/* Adds to VERDICT each key with a text that differs or is missing in some processes, in key order, as far as there is
+ * room: "--lr is 0.001 at coordinates 0, 1 and 0.5 at coordinates 2, 3; --seed is ...". SIGNATURE is [processes];
+ * processes beyond MESH are not coordinates. The bytes may be anything. */
 void sl_verdict_signatures(struct sl_error *verdict, const struct sl_mesh *mesh, int processes,
                            const struct sl_signed *signature);
 
