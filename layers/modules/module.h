@@ -34,9 +34,9 @@
  * called for one microbatch at a time. Each row must get the same bits as in a call for one microbatch.
  *
  * If the plan's storage is bf16, saved arrays take half the memory: x in both backward functions and dy in W are bf16
- * arrays, passed through the same pointers; context->saved tells their types. A type that supports this sets stores,
- * and saves its own arrays as bf16 too (layers/modules/kept.h). Other types are planned as if the storage were float32;
- * x and dy are widened for them.
+ * arrays, passed through the same pointers; context->saved has their types. A type that supports this sets stores, and
+ * saves its own arrays as bf16 too (layers/modules/kept.h). Other types are planned as if the storage were float32; x
+ * and dy are widened for them.
  *
  * Layers that the model repeats set is_layer. Dropouts are then numbered by layer; if dropout keys follow flax's order,
  * each layer has one key.

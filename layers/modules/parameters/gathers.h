@@ -6,8 +6,8 @@
  * The gathers have a group of their own, so modules may communicate over data meanwhile.
  *
  * If coordinates read their peers' memory, the members of data hold all gathered kernels together, in memory that all
- * of them read; each counts its part of it. Float32 kernels are always there (sl_parameters.wholes), and no data is
- * moved. For bf16, every member writes its shards there before a step. */
+ * of them read; each counts its part of this memory. Float32 kernels are always in it (sl_parameters.wholes), and no
+ * data is moved. bf16 kernels are gathered there before a step: every member writes its shards. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_GATHERS_H
 #define SL_LAYERS_MODULES_PARAMETERS_GATHERS_H
 
@@ -46,11 +46,11 @@ struct sl_gathers {
     struct sl_request request[SL_MAX_IN_FLIGHT];
 };
 
-/* Prepares for a model of LOOPS loops, with memory for FRAMES at once, and for kernels of any size. WHOLES is the
- * parameters' flag. Collective over the mesh. Free with sl_gathers_close, also after a failure. */
+/* Prepares for a model of LOOPS loops, with memory for FRAMES loops at a time, and for kernels of any size. WHOLES is
+ * the parameters' flag. Collective over the mesh. Free with sl_gathers_close, also after a failure. */
 int sl_gathers_plan(struct sl_gathers *gathers, struct sl_spmd *self, const char *axis, int loops, int frames,
                     bool wholes);
-/* Returns whether to add a kernel [ROWS, COLUMNS] of DTYPE. */
+/* Returns whether a module should add a kernel [ROWS, COLUMNS] of DTYPE, or else gather it for each use. */
 bool sl_gathers_take(const struct sl_gathers *gathers, size_t rows, size_t columns, enum sl_dtype dtype);
 /* Adds the kernel [ROWS, COLUMNS] of LOOP, read as DTYPE; PARAMETER is its shard. Loops come in ascending order.
  * Returns its number, or -1 if there is no memory. */
@@ -65,7 +65,7 @@ void sl_gathers_close(struct sl_gathers *gathers, struct sl_spmd *self);
 
 /* Call it before the first use of changed values. Collective over data. */
 int sl_gathers_begin(struct sl_gathers *gathers, struct sl_spmd *self);
-/* UNSHARD and RESHARD of LOOP. */
+/* Carry out UNSHARD (start) and RESHARD (drop) of LOOP. */
 int sl_gathers_start(struct sl_gathers *gathers, struct sl_spmd *self, int loop);
 int sl_gathers_drop(struct sl_gathers *gathers, struct sl_spmd *self, int loop);
 /* Does all work possible without waiting. */

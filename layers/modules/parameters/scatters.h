@@ -6,9 +6,9 @@
  * saved by sharding, unless one gradient needs more. The sums have groups of their own, so modules may communicate over
  * data meanwhile.
  *
- * If coordinates read their peers' memory, each adds the members' gradients to its shard in one pass, once all have
- * computed theirs. Then it reports that it has read them; after all reports, the room is free. Sums of four and more
- * members in tree order (sl_psum_scatter_tree_dim) are calls on every engine. */
+ * If coordinates read their peers' memory, each coordinate adds the members' gradients to its shard in one pass, once
+ * all members have computed them. It then reports that it has read them; when all members have reported, the room is
+ * free. Sums of four and more members in tree order (sl_psum_scatter_tree_dim) are calls on every engine. */
 #ifndef SL_LAYERS_MODULES_PARAMETERS_SCATTERS_H
 #define SL_LAYERS_MODULES_PARAMETERS_SCATTERS_H
 
@@ -19,7 +19,7 @@ SL_BEGIN_C
 
 enum {
     SL_SCATTERS = SL_MAX_IN_FLIGHT, /* limit of unfinished gradients */
-    SL_SCATTERS_LARGEST = 4         /* the ring has room for so many of the largest gradients */
+    SL_SCATTERS_LARGEST = 4         /* number of the largest gradients for which the ring has room */
 };
 
 struct sl_scatter {
@@ -42,7 +42,7 @@ struct sl_scatters {
     const float **peer;                     /* [members]: addresses of their memory, for reads */
     struct sl_scatter scatter[SL_SCATTERS]; /* gradient n has entry n % SL_SCATTERS */
     size_t next;                            /* begin of the next room in the ring */
-    int started, summed, freed;             /* numbers of gradients past this state */
+    int started, summed, freed;             /* number of gradients that have reached each state */
 };
 
 /* Prepares for sums over AXIS, in the order of the members or, with TREE, of psum_tree. Collective over the mesh. Free

@@ -17,13 +17,13 @@ struct sl_pass_sums {
 int sl_pass_sums_open(struct sl_pass_sums *sums, int passes, struct sl_budget *held, struct sl_error *error);
 void sl_pass_sums_close(struct sl_pass_sums *sums);
 size_t sl_pass_sums_bytes(int passes);
-/* Saves the sums in OF as those of PASS, in the queue's order. */
+/* Saves the sums in OF as the sums of PASS, in the queue's order. */
 void sl_pass_sums_keep(struct sl_pass_sums *sums, int pass, const struct sl_sums *of);
 /* Adds the passes' sums, in order, to METRICS [passes / each]: EACH consecutive passes to one entry. A single pass's
  * sums are read from OF. The host waits for the queue once. */
 void sl_pass_sums_read(struct sl_pass_sums *sums, const struct sl_sums *of, int each, struct sl_metrics *metrics);
 
-/* The counting coordinates: WORLD; COPIES of them count the same rows. */
+/* The coordinates that count, WORLD; each row is counted by COPIES of them. */
 struct sl_counting {
     const struct sl_group *world;
     double copies;

@@ -1,4 +1,5 @@
-/* leaves.h - sums of gradients whose bits do not depend on how many coordinates share the rows of a batch.
+/* leaves.h - sums of gradients with bits that do not depend on the number of coordinates that share the rows of a
+ * batch.
  *
  * The rows are divided into leaves, with equally many rows each. A coordinate computes its leaves one after another, in
  * products of a leaf's rows, and adds up their gradients in the order of a tree: the sum of N leaves is the sum of the
@@ -39,8 +40,8 @@ int sl_leaves_open(struct sl_leaves *leaves, const struct sl_parameters *paramet
                    struct sl_error *error);
 void sl_leaves_close(struct sl_leaves *leaves);
 
-/* Adds the sums waiting for leaf LEAF, from 0, of this coordinate, whose gradients RANGE holds. After the last leaf,
- * RANGE holds the sum of all leaves. */
+/* Call it when RANGE holds the gradients of this coordinate's leaf LEAF, from 0: adds the sums that wait for this leaf.
+ * After the last leaf, RANGE holds the sum of all leaves. */
 void sl_leaves_add(const struct sl_leaves *leaves, const struct sl_kernels *kernels, int range, int leaf);
 
 /* Makes the gradients of RANGE from their parts, if it has parts. Call it at the end of a step, after sl_leaves_add.

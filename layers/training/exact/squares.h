@@ -1,4 +1,4 @@
-/* squares.h - sums of squares whose bits do not depend on the order or division of the numbers.
+/* squares.h - sums of squares with bits that do not depend on the order or division of the numbers.
  *
  * All squares are rounded down to multiples of 2^-63 of a bound that no square reaches. These multiples are whole
  * numbers, and their sums are exact. Rounding one square loses less than 2^-61 of the sum. */

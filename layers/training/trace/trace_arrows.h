@@ -18,8 +18,8 @@ struct sl_trace_arrows {
     struct sl_trace_arrow *arrow; /* the caller frees it */
 };
 
-/* Finds the messages in the traces of RUN's coordinates, TRACE [coordinates]. Left out are messages whose send or take
- * is not recorded, and messages received before they are sent: those coordinates are on hosts whose clocks differ. */
+/* Finds the messages in the traces of RUN's coordinates, TRACE [coordinates]. Leaves out messages with an unrecorded
+ * send or take, and messages received before they are sent, because the clocks of two hosts differ. */
 int sl_trace_arrows_find(struct sl_trace_arrows *arrows, const struct sl_trace *trace, const struct sl_trace_run *run,
                          struct sl_error *error);
 
