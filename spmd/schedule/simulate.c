@@ -39,7 +39,7 @@ static double cost_of(const struct sl_costs *costs, int kind, int stage) {
 
 /* ---- single actions ---- */
 
-/* Makes a piece of work its rank could begin now. */
+/* Makes a piece of work that begins now, at its rank's time. */
 static struct piece piece_of(const struct walk *walk, int kind, int stage, int microbatch, int microbatches) {
     const int rank = sl_schedule_rank_of(walk->schedule, stage);
     const bool runs = kind == SL_FORWARD || kind == SL_BACKWARD || kind == SL_INPUT_GRADIENT;
@@ -62,7 +62,7 @@ static void list(struct walk *walk, struct piece *piece) {
     *piece->listed = piece->event;
 }
 
-/* Does a piece of work now, or, if ranks share cores, when the rank has a core. */
+/* Runs a piece of work now or, if ranks share cores, when the rank has a core. */
 static void spend(struct walk *walk, struct piece piece) {
     list(walk, &piece);
     if (walk->cores)
@@ -181,7 +181,7 @@ static bool take(struct walk *walk, int rank, const struct sl_action *action, do
 
 /* ---- reductions and the optimizer ---- */
 
-/* Sets a reduction's times: reductions run one after another; the rank is ready for this one at READY. */
+/* Sets the times of a reduction for which its rank is ready at READY. A rank's reductions run one after another. */
 static void place_reduction(const struct walk *walk, struct piece *reduction, double ready) {
     struct sl_event *event = &reduction->event;
     struct sl_simulated_rank *rank = &walk->result->rank[event->rank];
@@ -343,8 +343,8 @@ static int check_costs(const struct sl_schedule *schedule, const struct sl_costs
     return SL_OK;
 }
 
-/* Counts one event per compute action; per backward with weight gradients in groups, one more per microbatch; two per
- * reduction, with its update. */
+/* Counts the most events: one per compute action, UNSHARD and RESHARD; if weight gradients run in groups, one more per
+ * microbatch of a backward; two per reduction, with its update. */
 static size_t count_events(const struct sl_schedule *schedule, bool groups) {
     size_t count = 0;
     for (int r = 0; r < schedule->ranks; r++) {
@@ -399,7 +399,7 @@ static void give_memory(struct walk *walk) {
     sl_cores_close(walk);
 }
 
-/* Checks the table with room for all messages: if it fails here, the table cannot run anywhere. */
+/* Checks the table in channels with room for all messages: if this fails, no executor can run the table. */
 static int prove(const struct walk *walk, struct sl_error *error) {
     const struct sl_schedule *schedule = walk->schedule;
     struct sl_simulated_rank *rank = walk->result->rank;
