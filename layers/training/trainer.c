@@ -32,8 +32,7 @@ struct sl_trainer {
 
 static const struct sl_group *data_of(const struct sl_trainer *t) { return &t->updates.sums; }
 
-/* Opens the group of the coordinates with the same tied parameters. Exports, norms and hashes count the first member's
- * copies. */
+/* Opens the group of coordinates with the same tied parameters; exports, norms and hashes count the first member's. */
 static int tie(struct sl_trainer *t, const struct sl_model *model) {
     const struct sl_schedule *schedule = t->options.pipeline.schedule;
     const struct sl_mesh *mesh = t->self->mesh;
