@@ -3,7 +3,7 @@
 
 #include "spmd/base/memory.h"
 
-/* Padded shards stay out: their padding is not in the file. */
+/* Padded shards are not used as blocks, because the file does not have their padding. */
 void sl_parameters_find_blocks(struct sl_parameters *parameters, const struct sl_mesh *mesh, int i) {
     struct sl_parameter *parameter = &parameters->list[i];
     const bool trains = !parameters->values_only && !parameter->frozen;

@@ -8,7 +8,7 @@
 
 enum { MOST_FRAMES = 2 }; /* one in use, one being copied */
 
-/* Rounded values: two per float, in whole cache lines. */
+/* Rounded values take half a float each, in whole cache lines. */
 size_t sl_range_value_floats(const struct sl_range *range) {
     const size_t floats = range->own_floats ? range->shard_count : range->count;
     return floats + sl_round_up(range->rounded_count * sizeof *range->rounded, SL_CACHE_LINE) / sizeof(float);
@@ -79,7 +79,7 @@ int sl_parameters_use_values(const struct sl_parameters *parameters, int range, 
     return SL_OK;
 }
 
-/* The padding is not written: set it to zero, whatever the frame held. */
+/* Modules do not write the padding, so it is set to zero: the frame may hold another loop's gradients. */
 int sl_parameters_use_gradients(const struct sl_parameters *parameters, int range, bool changes,
                                 struct sl_error *error) {
     void *memory;

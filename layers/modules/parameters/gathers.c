@@ -54,7 +54,7 @@ int sl_gathers_add(struct sl_gathers *g, int loop, int parameter, size_t rows, s
         (struct sl_gathered){.loop = loop, .parameter = parameter, .rows = rows, .columns = columns, .dtype = dtype};
     if (g->wholes) return g->count++;
     kernel->offset = g->together ? all_bytes(g) : g->used[loop];
-    /* Every member counts the same part of memory held together. */
+    /* If members hold memory together, each counts an equal part of it. */
     g->used[loop] += sl_round_up(whole_bytes(kernel), SL_CACHE_LINE * (size_t)g->group.size);
     if (g->used[loop] > g->frame_bytes) g->frame_bytes = g->used[loop];
     return g->count++;
@@ -93,7 +93,7 @@ static struct sl_request *request_of(struct sl_gathers *g, int number) {
     return &g->request[number % SL_MAX_IN_FLIGHT];
 }
 
-/* Peers may still read from, and calls write to, this coordinate's memory. */
+/* Waits for calls under way first: they may read and write this coordinate's memory. */
 void sl_gathers_close(struct sl_gathers *g, struct sl_spmd *self) {
     for (; g->ended < g->started; g->ended++) sl_wait(self, request_of(g, g->ended));
     if (g->group.size) sl_group_close(self, &g->group);
@@ -139,8 +139,9 @@ static void lay_down(const struct sl_gathers *g, int number) {
     sl_device.copy_rows(kernel->rows, own, to, row, from, own);
 }
 
-/* The members meet when no member reads the kernels any more, and again once all kernels are complete. With wholes,
- * kernels change only after all members have computed their gradients, and so have read the kernels. */
+/* The members meet when no member reads the kernels any more, and again once all kernels are complete. With wholes, one
+ * meeting is enough: kernels change only after all members have computed their gradients, and so have read the
+ * kernels. */
 int sl_gathers_begin(struct sl_gathers *g, struct sl_spmd *self) {
     if (!g->together || !g->count) return SL_OK;
     SL_TRY(sl_barrier(self, &g->group));

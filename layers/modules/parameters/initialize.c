@@ -1,5 +1,5 @@
-/* initialize.c - initial values of parameters, made from random words; one member draws for all, or each draws its
- * own. */
+/* initialize.c - initial values of parameters, made from random words. One member of the data axis draws for all, or
+ * each draws its own. */
 #include "layers/modules/parameters/parameters.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static size_t global_index(const struct sl_parameter *parameter, const struct sl
     return sl_spec_global_index(&parameter->spec, self->mesh, self->coordinate, parameter->dims, parameter->shape, i);
 }
 
-/* Draws the shard's words by the element's global index: row and column of the array seen as [rows, last dim]. Elements
+/* Draws the shard's words by their global positions: row and column of the array seen as [rows, last dim]. Elements
  * contiguous in the shard's last dim are contiguous in the array, segment by segment. */
 static void words_by_position(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
                               const struct sl_spmd *self, struct sl_key key, uint32_t *words) {
@@ -40,8 +40,8 @@ static void words_by_position(const struct sl_parameter *parameter, const struct
     }
 }
 
-/* In JAX's layout a word depends on the number of all words. The words of the whole array are drawn, and the host picks
- * the shard's. */
+/* Draws the shard's words in JAX's layout. There a word depends on the number of all words, so the words of the whole
+ * array are drawn, and the host picks the shard's. */
 static int words_in_flax_order(const struct sl_parameter *parameter, const struct sl_kernels *kernels,
                                struct sl_spmd *self, uint32_t *words) {
     const size_t elements = elements_of(parameter);
@@ -85,8 +85,8 @@ static int initialize(const struct sl_parameter *parameter, const struct sl_kern
     return SL_OK;
 }
 
-/* Draws all values of RANGE in the memory of its gradients, if this coordinate stores only its own part as float32:
- * each member copies its part, and rounds all of them. */
+/* For a RANGE of which each member stores only its own part as float32. The first member draws all values in the memory
+ * of the gradients, and broadcasts them; each member copies its part, and rounds all values. */
 static int spread_kernels(const struct sl_parameters *parameters, struct sl_spmd *self, const struct sl_group *data,
                           int range) {
     const struct sl_kernels *kernels = sl_kernels_select();

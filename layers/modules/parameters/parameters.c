@@ -31,7 +31,7 @@ void sl_parameters_close(struct sl_parameters *parameters) {
     *parameters = (struct sl_parameters){0};
 }
 
-/* The place of NAME, or the free one where it belongs. */
+/* The place of NAME in the hash table, or the free place for it. */
 static int *place_of(const struct sl_parameters *parameters, const char *name, uint64_t mark) {
     const size_t places = 2 * (size_t)parameters->capacity;
     size_t at = mark % places;
@@ -63,7 +63,7 @@ static bool same_shape(const struct sl_parameter *one, const struct sl_parameter
     return one->dims == other->dims && !memcmp(one->shape, other->shape, (size_t)one->dims * sizeof *one->shape);
 }
 
-/* Number of PARAMETER from the first planning of the model. */
+/* The number that PARAMETER has from the first planning of the model. */
 static int find_again(const struct sl_parameters *parameters, const struct sl_parameter *parameter,
                       struct sl_error *error) {
     const int i = find(parameters, parameter->name);
@@ -86,7 +86,7 @@ static int check_again(const struct sl_parameter *known, const struct sl_paramet
                         parameter->name);
 }
 
-/* Whether one of the axes is in AXES. */
+/* Whether one of SPEC's axes is in AXES. */
 static bool is_sharded_over(const struct sl_spec *spec, const char *axes) {
     for (int d = 0; axes && d < spec->dims; d++)
         for (int a = 0; a < spec->dim[d].axes; a++)
@@ -236,7 +236,7 @@ static bool is_declared_twice(const struct sl_parameters *parameters, int range)
 static bool is_shared(const struct sl_parameters *parameters, int range) {
     return sl_range_is_common(parameters, range) || sl_range_is_whole(parameters, range);
 }
-/* Floats of the values of RANGE, of all members together if they are whole. */
+/* Floats of the values of RANGE: if RANGE is whole, of all members together. */
 static size_t all_value_floats(const struct sl_parameters *parameters, int range) {
     const size_t floats = sl_range_value_floats(&parameters->range[range]);
     return sl_range_is_whole(parameters, range) ? floats * (size_t)parameters->members : floats;

@@ -2,8 +2,8 @@
 #include "layers/modules/parameters/patterns.h"
 
 /* Checks that each pattern of LIST, the option WHAT, matches a parameter of some stage. *TRAINED is the number of
- * parameters that train. When planning on paper, peers do not answer and other stages' parameters are unknown: *TRAINED
- * is 1. */
+ * parameters that train. In a plan on paper (collectives/paper.h) peers do not answer, and other stages' parameters are
+ * unknown: *TRAINED is 1. */
 static int check_list(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                       const char *what, const char *list, float *trained) {
     enum { MOST = 64 };

@@ -36,7 +36,7 @@ static size_t floats_with_rooms(const struct sl_parameters *parameters, size_t m
     return floats;
 }
 
-/* A range alone in a room needs none. */
+/* Removes rooms of one range, which takes no more memory without a room. */
 static void leave_lone_rooms(struct sl_parameters *parameters) {
     const int rooms = sl_rooms_count(parameters);
     for (int room = 1; room <= rooms; room++) {
@@ -48,7 +48,8 @@ static void leave_lone_rooms(struct sl_parameters *parameters) {
     }
 }
 
-/* A large range, such as a token table's, should not have a room: most of it would be unused by the other ranges. */
+/* A large range, such as a token table's, should not have a room, because the other ranges would use only a small part
+ * of it. */
 void sl_rooms_choose(struct sl_parameters *parameters) {
     size_t most = 0;
     leave_lone_rooms(parameters);

@@ -42,7 +42,7 @@ int sl_scatters_open(struct sl_scatters *s, struct sl_spmd *self, struct sl_budg
     if (!s->capacity) return SL_OK;
     s->memory = sl_device_take(held, SL_MEMORY_WORKSPACE, sl_scatters_bytes(s));
     if (!s->memory) return sl_fail(self, SL_FAILED, "no memory for %zu bytes of gradients", sl_scatters_bytes(s));
-    /* Addresses travel as integers: the members are in one process. */
+    /* Addresses are sent as integers: the members are in one process. */
     if (!s->reads) return SL_OK;
     s->peer = malloc((size_t)s->group.size * sizeof *s->peer);
     if (!s->peer) return sl_fail(self, SL_FAILED, "no memory for %d members' addresses", s->group.size);
