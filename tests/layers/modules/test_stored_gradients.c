@@ -198,7 +198,10 @@ static void nothing_inside_an_mlp_is_rounded_by_a_pass(void **state) {
     (void)state;
     enum { WIDE = 192, WITHIN = 32 * GATED, ROWS = 256 };
     const struct sl_gemm_backend *gemm = sl_gemm_find(NULL, NULL);
-    if (!sl_gemm_widens(gemm, WIDE, WITHIN, ROWS, true, false, SL_EPILOGUE_NONE)) skip();
+    if (!sl_gemm_widens(gemm, WIDE, WITHIN, ROWS, true, false, SL_EPILOGUE_NONE)) {
+        printf("# SKIP products of this backend do not widen their operands\n");
+        skip();
+    }
     const struct sl_kernels kernels = kernels_that_count();
     const struct sl_gradient_check check = {.rows = ROWS,
                                             .microbatches = 1,
@@ -264,8 +267,11 @@ static void nothing_inside_attention_is_rounded_by_a_pass(void **state) {
     const struct sl_gemm_backend *gemm = sl_gemm_find(NULL, NULL);
     const struct sl_kernels kernels = kernels_that_count();
     const struct sl_attention attention = {.width = GATED};
-    const double bound = rounding_error(5 + cancellation() * 15);                       /* as above */
-    if (!sl_gemm_settles(gemm) || !kernels.attention->reads_stored(&attention)) skip(); /* GPUs */
+    const double bound = rounding_error(5 + cancellation() * 15); /* as above */
+    if (!sl_gemm_settles(gemm) || !kernels.attention->reads_stored(&attention)) {
+        printf("# SKIP products of GPUs do not round their results, or attention reads no bf16\n");
+        skip();
+    }
     for (int i = 0; i < 4; i++) {
         const struct sl_gradient_check check = {.rows = 2 * SEQUENCE,
                                                 .sequence = SEQUENCE,

@@ -165,7 +165,10 @@ static void a_full_disk_is_noticed(void **state) {
     struct sl_schedule schedule;
     struct sl_error error = {0};
     FILE *full = fopen("/dev/full", "w");
-    if (!full) skip();
+    if (!full) {
+        printf("# SKIP there is no /dev/full\n");
+        skip();
+    }
     assert_int_equal(sl_schedule_make(&schedule, "gpipe", 2, 1, 2, &error), SL_OK);
     assert_int_equal(sl_schedule_write_csv(&schedule, full), SL_FAILED);
     fclose(full);
