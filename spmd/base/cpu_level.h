@@ -19,7 +19,7 @@ int sl_cpu_level_check(struct sl_error *error);
 bool sl_cpu_has_bf16(void);
 
 /* Whether this process may also use the CPU's tile unit for bf16 (AMX): asks the kernel for permission, which holds for
- * all threads. Not if a level below 5 is asked for. */
+ * all threads. False if SHARDLOOP_CPU_LEVEL asks for a level below 5. */
 bool sl_cpu_has_tiles(void);
 
 SL_END_C

@@ -1,7 +1,7 @@
-/* crew.h - threads to help one thread with work of a few microseconds: parts of a product, if one core cannot read it
- * fast enough.
+/* crew.h - threads to help one thread with work of a few microseconds: parts of a product, if one core cannot read its
+ * operands fast enough.
  *
- * A helper polls for work for some ten microseconds, then sleeps until there is some. Every free thread, including the
+ * A helper polls for work for some ten microseconds, then sleeps until there is work. Every free thread, including the
  * owner, takes the next part: the owner never waits for a helper that has not begun a part. So a machine without a free
  * core loses little; but the result must not depend on which thread computes a part. */
 #ifndef SL_SPMD_BASE_CREW_H

@@ -33,8 +33,8 @@ size_t sl_caches_bytes(const struct sl_caches *caches, bool once) {
     return bytes;
 }
 
-/* Allocates them in one block, so that it lies on huge pages, and touches it now, to save the first tokens this
- * time. */
+/* Allocates the caches computed from parameters as one block, so that it lies on huge pages. Touches the block now, so
+ * that this takes no time of the first tokens. */
 static int take_made(struct sl_caches *caches, struct sl_error *error) {
     const size_t bytes = sl_caches_bytes(caches, true);
     if (!bytes || caches->made) return SL_OK;

@@ -35,7 +35,7 @@ static int share(struct sl_spmd *self, const struct sl_group *group, const void 
     return sl_all_gather(self, group, SL_I32, &own, (void *)*memory, sizeof own / sizeof(int32_t));
 }
 
-/* Addresses travel as integers: coordinates that read each other's memory are in one process. */
+/* Addresses are sent as integers: coordinates that read each other's memory are in one process. */
 int sl_groups_share(struct sl_groups *groups, struct sl_spmd *self, const void *memory) {
     for (int i = 0; i < groups->count && sl_reads_peers(self); i++)
         if (groups->shares[i]) SL_TRY(share(self, &groups->group[i], memory, &groups->memory[i]));

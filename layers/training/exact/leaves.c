@@ -17,8 +17,8 @@ void sl_leaves_plan(struct sl_parameters *parameters, int leaves, int members, i
     parameters->scatters_late = leaves > 0 && members > 1 && (leaves != members || gradients > 1);
 }
 
-/* Whether no parameter is summed too early: if it is sharded over data and has no parts, it is summed as soon as it is
- * computed, before the leaf's other weight gradients and other leaves. */
+/* Whether all gradients are complete before they are summed over data. A gradient that is sharded over data and has no
+ * parts is summed as soon as it is computed, before the leaf's other weight gradients and other leaves. */
 static bool are_whole(struct sl_spmd *self, int leaves, int gradients, const struct sl_parameters *parameters) {
     const int members = sl_axis_size(self, parameters->data_axis);
     for (int i = 0; i < parameters->count; i++) {
@@ -52,7 +52,7 @@ int sl_leaves_check(struct sl_spmd *self, int leaves, int gradients, const struc
     return are_whole(self, leaves, gradients, parameters) ? SL_OK : SL_BAD_INPUT;
 }
 
-/* The most sums waiting at the same time: the most binary digits 1 in a number below COUNT. */
+/* The most sums that wait at the same time: the most ones in the binary digits of a number below COUNT. */
 static size_t levels_of(int count) {
     size_t levels = 0;
     while (count >>= 1) levels++;

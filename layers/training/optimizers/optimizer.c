@@ -48,7 +48,7 @@ struct sl_optimizer_options sl_sgd_defaults(float learning_rate) {
     return sl_optimizer_defaults(&sl_sgd, learning_rate);
 }
 
-/* Checks a method: a user's row may be incomplete. */
+/* Checks a method, because a user's row may be incomplete. */
 static int check_method(const struct sl_optimizer *method, struct sl_error *error) {
     enum { LONGEST = 20 };
     if (!method->name || !method->name[0])
@@ -180,8 +180,8 @@ static void update_run(const struct update *u, struct sl_optimizer_run run, size
     }
 }
 
-/* Updates elements [FIRST, END) piece by piece with the sum of the members' gradients; the update itself adds the last
- * member's if it can. */
+/* Updates elements [FIRST, END) piece by piece with the sum of the members' gradients. If it can, the update itself
+ * adds the last member's gradient. */
 static void update_pieces(const struct update *u, struct sl_optimizer_run run, size_t first, size_t end) {
     alignas(SL_CACHE_LINE) float sum[PIECE];
     void *const output = sum;

@@ -13,7 +13,7 @@
 
 enum { MAX_EVENTS = 1 << 19 }; /* of a coordinate */
 
-/* 0 along an axis that the mesh lacks. */
+/* The coordinate's index along the axis called NAME; 0 if the mesh has no such axis. */
 static int index_along(const struct sl_trace_run *run, int coordinate, const char *name) {
     const int axis = sl_mesh_find_axis(run->mesh, name);
     return axis < 0 ? 0 : sl_mesh_index(run->mesh, coordinate, axis);
