@@ -2,8 +2,7 @@
  * vector code on hosts and devices (gcc needs -fno-trapping-math for that).
  *
  * Errors are below 1 ulp, 1.2 for exp2, 2.5 for sigmoid; infinities, NaN and subnormal numbers behave as in <math.h>.
- * On NVIDIA GPUs exp takes a quarter of the instructions, with a relative error below 2^-21. Ranges are reduced and
- * approximated as in Moshier's Cephes library (expf.c, exp2f.c, logf.c). */
+ * Ranges are reduced and approximated as in Moshier's Cephes library (expf.c, exp2f.c, logf.c). */
 #ifndef SL_SPMD_BASE_NUMBERS_VECTOR_MATH_H
 #define SL_SPMD_BASE_NUMBERS_VECTOR_MATH_H
 
@@ -55,17 +54,6 @@ SL_INLINE float sl_sqrt(float x) { return __nvvm_sqrt_rn_f(x); }
 SL_INLINE float sl_sqrt(float x) { return sqrtf(x); }
 #endif
 
-#ifdef __NVPTX__
-SL_INLINE float sl_exp(float x) {
-    /* x = (n + r) ln 2, with the nearest integer n from -126 to 126; n + 127 is in the low bits of SHIFTED. The GPU has
-     * an instruction for 2^r. */
-    float part; /* n / 252 + 1 / 2, from 0 to 1 */
-    __asm__("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(part) : "f"(x), "f"(0.0057249800f), "f"(0.5f));
-    const float shifted = sl_fma(part, 252.0f, 12582913.0f);
-    const float r = sl_fma(x, 1.92596303e-8f, sl_fma(x, 1.44269502f, 12583039.0f - shifted));
-    return __nvvm_ex2_approx_ftz_f(r) * sl_float_of_bits(sl_bits_of_float(shifted) << 23);
-}
-#else
 SL_INLINE float sl_exp(float x) {
     /* Beyond these bounds exp is inf or 0 anyway; a NaN passes, as it compares false. */
     x = x > 89.0f ? 89.0f : x;
@@ -87,7 +75,6 @@ SL_INLINE float sl_exp(float x) {
     const uint32_t half = power / 2;
     return e * sl_float_of_bits((half - 256 + 127) << 23) * sl_float_of_bits((power - half - 256 + 127) << 23);
 }
-#endif
 
 /* 2^x for x up to 127; 0 if the result is below the smallest normal number: arithmetic with subnormal numbers is
  * slow. */
