@@ -4,6 +4,7 @@
 #include "tests/rigs/module_rig.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "layers/modules/kept.h"
 #include "layers/modules/transformer_modules.h"
