@@ -23,10 +23,7 @@ static const char *name_of(const struct sl_kernels *kernels, const char *what) {
 
 static void levels_are_ordered(void **state) {
     (void)state;
-    if (KERNELS(0) != sl_kernels_available(0)) {
-        printf("# SKIP this program tests another list of kernels\n");
-        skip();
-    }
+    if (KERNELS(0) != sl_kernels_available(0)) printf("# SKIP this program tests another list of kernels\n"), skip();
     assert_ptr_equal(sl_kernels_select(), sl_kernels_available(0));
     assert_null(sl_kernels_available(-1));
     int levels = 0;
