@@ -12,7 +12,7 @@ if(SL_FAKE_CUDA)
     add_library(sl_fake_cuda SHARED ${sources}) # as CUDA is: a test counts what the project's own objects allocate
     target_link_libraries(sl_fake_cuda PRIVATE sl_options PUBLIC Threads::Threads)
     target_include_directories(sl_fake_cuda BEFORE PUBLIC ${CMAKE_SOURCE_DIR}/tests/fake_cuda)
-    set(SL_TARGET_OPTIONS -DSL_DEVICE_QUEUED -DSL_CUDA_ARCHITECTURES=\"none\")
+    set(SL_TARGET_OPTIONS -I${CMAKE_SOURCE_DIR}/tests/fake_cuda -DSL_DEVICE_QUEUED -DSL_CUDA_ARCHITECTURES=\"none\")
     set(SL_DEVICE_OPTIONS ${SL_TARGET_OPTIONS})
     set(SL_DEVICE_LIBRARIES sl_fake_cuda)
     set(SL_DEVICE_HEADERS ${CMAKE_SOURCE_DIR}/tests/fake_cuda)
