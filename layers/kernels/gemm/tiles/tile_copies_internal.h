@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "layers/kernels/gemm/tiles/tile_rows.h"
+#include "layers/kernels/loops/smaller_internal.h"
 #include "spmd/base/memory.h"
 
 #define SL_TILE_INLINE inline __attribute__((always_inline))
@@ -35,8 +36,6 @@ struct stream {
     size_t step, place, ring;        /* steps before it in its panel of columns; and in all; a power of two */
     uint16_t *to;
 };
-
-static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 static inline size_t steps_of(size_t depth) { return (depth + TERMS - 1) / TERMS; }
 
