@@ -1,4 +1,4 @@
-"""compare - what became faster or slower: against an earlier run's file, or against another build, in turns with it.
+"""compare - tells faster and slower benchmarks: against an earlier run's file, or in turns with another build.
 
 A change is certain where the ratio's interval lies wholly beyond the margin.
 """
@@ -15,7 +15,7 @@ from suite import EIGHT, GRADIENT_BYTES, JOBS, TWO, Suite
 
 
 def read(path):
-    """What a run wrote to PATH."""
+    """The results that a run wrote to PATH."""
     try:
         with open(path) as file:
             whole = json.load(file)
@@ -49,7 +49,7 @@ def parts(results, path):
 
 
 def compare_files(old_path, new_path):
-    """The lines of a comparison of what both files have."""
+    """The lines of a comparison of the benchmarks in both files."""
     (old_where, old), (new_where, new) = read(old_path), read(new_path)
     for what, before, now in zip(("CPU", "number of cores", "level", "--quick"), old_where, new_where):
         if before != now:

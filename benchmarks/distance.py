@@ -1,7 +1,7 @@
 """distance - two coordinates' runs by how far apart their cores are; and the median of several runs' calls.
 
 A virtual machine's cores may move while it runs: between two of them that share a cache a line travels four times as fast as
-between two that do not. Then what is handed over takes longer, and what both cores hold finds more room.
+between two that do not. At a distance, messages take longer, and the caches of both cores hold more.
 """
 
 import statistics

@@ -5,11 +5,11 @@ each at its own best rate), the GPU's peak, and JAX and PyTorch where a python h
 the same pipelines on the same mesh; on one it runs plain with one stage, in microbatches (jax_plain) and with the whole
 batch at once (jax_single). PyTorch runs the whole batch on one GPU.
 
-Then the jobs that others have published, by the driver transformer, beside what they say and what is predicted; --quick
-leaves these out.
+Then published jobs, run by the driver transformer, beside the published figures and the predicted ones; --quick omits
+these.
 
-Where a build computes on something else (build/offload, build/fake-cuda), all of this runs with a small model instead:
-that tries the programs, and its times mean nothing.
+If a build does not compute on a GPU (build/offload, build/fake-cuda), all of this runs with a small model instead: this
+tests the programs, and the times mean nothing.
 """
 
 import os
@@ -70,7 +70,7 @@ def words(model):
     return [word for name, value in model.items() for word in (f"--{name}", str(value))]
 
 
-# What says whether a python has the peer: on a GPU, or at all.
+# Statements that fail if a python lacks the peer: on a GPU, or at all.
 PROBES = {
     "jax": {"gpu": "import jax; jax.devices('cuda')", "cpu": "import jax"},
     "torch": {"gpu": "import torch; torch.zeros(1, device='cuda')", "cpu": "import torch"},

@@ -27,7 +27,7 @@ def force(name):
 
 
 def of_peer(name, environment):
-    """What goes before the command of a peer in ENVIRONMENT. JAX of the article's year ends at an option that it lacks."""
+    """The prefix of the command of a peer in ENVIRONMENT. The older JAX stops at an option that it does not know."""
     if not name or not environment.startswith("jax"):
         return []
     if environment != "jax":

@@ -41,7 +41,7 @@ def read_options():
     parser.add_argument("--only", choices=BENCHMARKS, action="append", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead of tables")
     parser.add_argument("--peers", action="store_true", help="install JAX, PyTorch, transformers, llama.cpp and Open MPI and race them")
-    parser.add_argument("--quick", action="store_true", help="few steps, and what takes minutes only if it is named: does it run, and about how fast")
+    parser.add_argument("--quick", action="store_true", help="few steps, for a first look; benchmarks that take minutes run only if they are named")
     parser.add_argument("--gpu", nargs="?", const="", metavar="FIGURES", help=gpu.HELP)
     parser.add_argument("--alone", action="store_true", help="with --gpu: without JAX and PyTorch")
     parser.add_argument("--predict", nargs="?", const="H100", metavar="FIGURES", help="without a GPU: steps on one of these FIGURES, from what "
@@ -51,8 +51,8 @@ def read_options():
     parser.add_argument("--build", metavar="DIR", help="a build to use as it is; else build/host or build/cuda")
     parser.add_argument("--level", choices=level.LEVELS, help="instructions of older CPUs: " + ", ".join(level.LEVELS))
     parser.add_argument("--precision", choices=["f32", "bf16"], help="of the products' operands, for us and for the peers, with --only of " + ", ".join(STEPS))
-    parser.add_argument("--compare", metavar="OLD.json", help="then compare with what an earlier run wrote")
-    parser.add_argument("--measured", metavar="NEW.json", help="with --compare: what to compare, instead of measuring")
+    parser.add_argument("--compare", metavar="OLD.json", help="then compare with the file of an earlier run")
+    parser.add_argument("--measured", metavar="NEW.json", help="with --compare: the file to compare, instead of measuring")
     parser.add_argument("--against", metavar="DIR", help="instead: in turns with the build of another commit there; parent: with that "
                         "of the newest commit with other code, which is built")
     parser.add_argument("--limit", type=float, default=1.05, metavar="RATIO", help="with --against: from which ratio on it is slower, from 1.01 to 2")
@@ -113,7 +113,7 @@ def describe(options):
 
 
 def measure(options, about):
-    """Runs the benchmarks and writes what they say."""
+    """Runs the benchmarks and writes their results."""
     suite = gpu.Suite(options) if options.gpu else Suite(options.build, options.quick, options.peers, options.only,
                                                          options.level, options.precision)
     results = []
@@ -163,7 +163,7 @@ def print_comparison(lines, options):
 
 
 def race(options, about):
-    """The exit status of --against. What --against parent has found is counted as tests are."""
+    """The exit status of --against. Results of --against parent are counted as tests."""
     lines = report.rounded(list(compare.against(options)))
     write("build/benchmarks_against.json", {"machine": about, "against": options.against, "comparisons": lines})
     if options.parent:

@@ -1,9 +1,8 @@
 """prices - the cost in a step's time of saving memory, by FSDP and offloading, and of sums that are the same on every
 mesh (--exact): each beside a step without, in turns.
 
-Beside a price stands its bound: the bytes that a coordinate moves for it, by themselves. FSDP's gather copies what the
-coordinate holds more than without, in memory. What is offloaded is written to a file and read from it, with the pages
-that the system keeps.
+Each price has its bound: the time to move the coordinate's bytes alone. For FSDP this is a copy in memory of the gathered
+bytes; for offloading, a file is written and read through the system's page cache.
 """
 
 import pathlib

@@ -15,7 +15,7 @@ class Failure(Exception):
 
 
 def output(command):
-    """What COMMAND prints."""
+    """The output of COMMAND."""
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:

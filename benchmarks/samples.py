@@ -27,7 +27,7 @@ def median_interval(values):
 
 
 def of_runs(runs):
-    """What is told of several processes' RUNS, lists of the times of their steps.
+    """The report of several processes' RUNS, lists of the times of their steps.
 
     Steps of a process resemble each other more than those of two, so the interval is not narrower than that of the
     processes' own medians."""

@@ -29,12 +29,12 @@ GRADIENT_BYTES = 4 * 4618762
 
 
 def python(environment, program, *options):
-    """A peer: what of build/peers it needs, and its command."""
+    """A peer: its ENVIRONMENT in build/peers, and its command."""
     return environment, INSTALLED / environment / "bin/python", "-B", PEERS / program, "--json", *options
 
 
 def mpirun(processes):
-    """What a command begins with that runs as so many processes, also as root and where cores are fewer."""
+    """The prefix of a command that runs as PROCESSES processes, also as root and on fewer cores."""
     root = ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
     return "env", *root, "mpirun", "-n", str(processes), "--oversubscribe", "--bind-to", "none"
 
@@ -59,7 +59,7 @@ GENERATE_PEERS = ["torch_eager", "jax_single"]
 GROUPS = [2, 4, 8]  # of the collectives
 STARTUP_PEERS = ["jax_looping", "jax_0.4.25_looping", "torch_eager"]
 
-# The benchmarks, each with what of build/peers its peers need.
+# The benchmarks, each with the environments of build/peers that its peers need.
 BENCHMARKS = {
     "notebook_step": ["jax", "jax-0.4.25", "torch"],
     "wide_step": ["jax", "jax-0.4.25", "torch"],
@@ -80,7 +80,7 @@ BENCHMARKS = {
     "synthesis": [],
     "random_models": [],
 }
-LONG = ["published", "prices", "exactness", "predictions", "stages", "synthesis", "random_models"]  # which --quick leaves out unless they are named; rows have what they say
+LONG = ["published", "prices", "exactness", "predictions", "stages", "synthesis", "random_models"]  # --quick omits them unless they are named
 
 STEPS = ["notebook_step", "wide_step", "transformer_step", "generate"]  # which can have another precision
 
@@ -114,7 +114,7 @@ class Peers:
     """Those that are installed; why the others are absent, by name."""
 
     def __init__(self, needed, forced=None):
-        """NEEDED: what of build/peers will be used, for setup to install; FORCED: the CPU level."""
+        """NEEDED: the environments of build/peers that setup installs; FORCED: the CPU level."""
         self.absent = {}
         self.level = forced
         self.reasons = {}
@@ -152,7 +152,7 @@ def summary(runs):
 
 
 def best(runs):
-    """What the machine could do in any of our RUNS, whose floors are therefore one."""
+    """The machine's best rates over all our RUNS, so that the runs share one floor."""
     result = {}
     for name in ("gflops_peak", "bandwidth_gbs", "fma_gflops", "read_gbs"):
         result |= {name: max(run[name] for run in runs)} if all(name in run for run in runs) else {}
@@ -189,7 +189,7 @@ class Suite:
         return lines
 
     def measure(self, name):
-        """The result of the benchmark NAME, and what disturbed it; None where it cannot be measured here."""
+        """The result of the benchmark NAME, with the noise meanwhile; None if it cannot be measured here."""
         self.watch = noise.Watch()
         result = getattr(self, name)()
         return result and result | ({"precision": self.precise[1]} if self.precise else {}) | {"noise": self.watch.told()}
@@ -331,7 +331,7 @@ class Suite:
         return self.ours("benchmarks/bench_collectives", *options)
 
     def our_pair(self, seconds):
-        """What 2 coordinates hand over and sum alone."""
+        """Messages and sums of two coordinates."""
         return self.ours("benchmarks/bench_collectives", "--groups", "2", "--sizes", "4", "--seconds", seconds)
 
     def gloo_calls(self, sizes, seconds):
@@ -373,7 +373,7 @@ class Suite:
         return result
 
     def schedule_overhead(self):
-        """Milliseconds an action; the floor does nothing but call what the actions call."""
+        """Milliseconds per action; the floor only calls the functions that the actions call."""
         steps = "200" if self.quick else "2000"
         runs = [self.ours("benchmarks/bench_schedule_overhead", "--steps", steps)[0] for _ in range(6)]
         result = dict(sorted(runs, key=lambda run: run["ms"])[len(runs) // 2])
@@ -382,7 +382,7 @@ class Suite:
         return result | {"threads": 1, "ratio": result["ms"] / result["floor_ms"], "peers": {}}
 
     def timed_start(self, program, *options):
-        """Milliseconds from exec to the end of the first line that PROGRAM prints, and what it prints."""
+        """Milliseconds from exec to the end of PROGRAM's first line of output, and its output."""
         command = [self.build / program, *options]
         with self.watch:
             began = time.perf_counter()
@@ -400,8 +400,8 @@ class Suite:
         return lines[-1] | {"startup_ms": ms}
 
     def next_startup(self):
-        """Two runs, of which the second counts, and what the first took. A virtual machine gives memory that is free for
-        some seconds back to its host, and a process that is the first to touch it waits for the host."""
+        """The second of two runs, and the first one's time. A virtual machine returns memory to its host after some free
+        seconds, and the first process that touches it again waits for the host."""
         paused = self.our_startup()["startup_ms"]
         return self.our_startup() | {"paused_ms": paused}
 

@@ -4,6 +4,6 @@
 s|^\( *\)/\* ----.*||
 s|^\( *\)/\* |\1/** |
 s|\([,;{)]\) */\* |\1 /**< |
-# What Doxygen would take for a command, or for a tag.
+# Text that Doxygen would read as a command, or as a tag.
 s|\\xNN|\\\\xNN|g
 s|<html\([^>]*\)>|\&lt;html\1\&gt;|g

@@ -1,10 +1,10 @@
-# front.awk FOLDER LIST - the headers that are installed, made of the library's own by shardloop/front, the LIST:
+# front.awk - makes the installed headers from the library's own, as shardloop/front, the LIST, says:
 #
 #     awk -f front.awk -v source=FOLDER -v to=FOLDER LIST
 #
-# TO gets a header for each section: the parts of the library's headers that the section names, without the functions
-# that it does not; shardloop.h, which includes all of them; internal/, what these include; and shardloop.map, the
-# symbols that a shared library exports, for the linker.
+# It writes to TO: for each section a header, with the functions that the section names; shardloop.h, which includes all of
+# them; internal/, the headers that these include; and shardloop.map, the exported symbols of a shared library, for the
+# linker.
 
 function fail(text) {
     print "front.awk: " text >"/dev/stderr"
@@ -136,7 +136,7 @@ function included(line, section, path) {
     return "#include <shardloop/internal/" path ">"
 }
 
-# ---- what is written ----
+# ---- output ----
 
 # emit LINE: where it names one of the library's headers that has a home, it names that.
 function emit(line, path) {
@@ -247,7 +247,7 @@ function sorted_names(set, list, n, i, j, word) {
 END {
     if (failed) exit 1
     system("rm -rf '" to "/shardloop' && mkdir -p '" to "/shardloop'")
-    # What is left out is known before the first header is written.
+    # Omitted names are known before the first header is written.
     for (s = 1; s <= sections; s++) {
         count = split(pieces[order[s]], list, " ")
         for (p = 1; p <= count; p++) {

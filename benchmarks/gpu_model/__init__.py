@@ -1,4 +1,4 @@
-"""gpu_model - a step on a GPU that is named by figures, from what a GPU that computes nothing was asked for.
+"""gpu_model - predicts a step on a GPU with given figures, from the calls to a GPU that computes nothing.
 
 The account of a run (tests/fake_cuda/fake.h) has each product with its sizes, type and bytes, and each kernel with its
 blocks and its parameters. From the parameters come the bytes that a kernel reads and writes at least: each array once.
@@ -6,8 +6,8 @@ A product or a kernel takes as long as its arithmetic or its bytes, whichever is
 kernel. Kernels with fewer blocks than the GPU has processors get that share of its bandwidth and arithmetic. The host
 enqueues while the device computes, so a step takes the longer of both, and then its waits.
 
-What is left out: latency within a kernel (rows that follow each other, reductions, barriers), caches, work that overlaps
-on the device, waiting of pipelines. Where these count, a step takes longer than predicted.
+Not modelled: latency within a kernel (dependent rows, reductions, barriers), caches, work that overlaps on the device,
+waits of pipelines. If these matter, a step takes longer than predicted.
 """
 
 import json
@@ -37,7 +37,7 @@ def null_cuda():
 
 
 def on_null_cuda(build, job, ask):
-    """What ASK(counter, build, record, driver, *options) makes of JOB on a GPU that computes nothing."""
+    """The result of ASK(counter, build, record, driver, *options) for JOB on a GPU that computes nothing."""
     build = pathlib.Path(build)
     driver = build / "drivers" / job.program
     if not (build / "tests/null_cuda").is_dir() or not driver.exists():
@@ -50,8 +50,8 @@ def on_null_cuda(build, job, ask):
 
 
 def count_step(build, job, account):
-    """What ACCOUNT makes of a step of JOB, on all its devices. All passes but the first do the same: of more than three the
-    second and the third are counted."""
+    """The result of ACCOUNT for a step of JOB, on all its devices. All passes after the first do the same work, so with more
+    than three passes the second and the third are counted."""
     if job.passes > 3:
         two, three = (count_step(build, of_passes(job, passes), account) for passes in (2, 3))
         return {name: two.get(name, 0) + (job.passes - 2) * (three.get(name, 0) - two.get(name, 0)) for name in two.keys() | three.keys()}

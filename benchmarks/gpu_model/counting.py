@@ -3,9 +3,9 @@
     --check    compares the small run of each JOB with the table in place of that; prints TAP. Of all jobs, but where
                SL_TEST_LONG is not set of the first alone
 
-Needed are build/cuda, which keeps the PTX of its programs, and build/ptx, which executes it. What the two runs of a job are
-is in jobs.py. Kernels whose counts do not grow from one to the other as their work does are told. Products are not done, and
-so values are zeros: what depends on them, as whether a row of attention is scaled anew, is counted as it is then.
+Requires build/cuda, which stores the PTX of its programs, and build/ptx, which executes it. jobs.py defines the two runs of a
+job. A kernel is reported if its counts do not grow between the two runs as its work does. Products are not computed, so values
+are zeros; work that depends on values, such as rescaling a row of attention, is counted for zeros.
 """
 
 import argparse

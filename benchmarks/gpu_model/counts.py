@@ -58,7 +58,7 @@ def instructions(code):
 
 
 def parameter(value):
-    """A number's; None for an address: a word of an account, or what the kernel is given, of which no size has 33 bits."""
+    """The value of a word of an account or of a kernel's parameter; None for an address (sizes have at most 32 bits)."""
     return number(value) if isinstance(value, str) else value if value < 1 << 32 else None
 
 

@@ -7,8 +7,8 @@ from programs import Failure
 # An H100 SXM. Of NVIDIA's data sheet: dense products in TFLOP/s, float32 outside of tensor cores, memory, PCIe and NVLink
 # in one direction, all in GB/s; the clock in MHz, at which each of its processors makes the 4096 operations in a cycle that
 # are 989.4 TFLOP/s. The others are assumed: shares of these that products, attention's products in registers and kernels
-# reach, and what a launch takes the host, the shortest kernel the device, and a wait. Of kernels that are counted, too: what
-# the cache of all processors gives, in GB/s, and shares of the products and of the slots that mma.sync and kernels reach.
+# reach, and the times of a launch (host), of the shortest kernel (device) and of a wait. For counted kernels also: the rate
+# of the shared cache, in GB/s, and the shares of products and of slots that mma.sync and kernels reach.
 H100 = {
     "bf16": 989.4, "tf32": 494.7, "f32": 66.9, "bandwidth": 3350.0, "pcie": 64.0, "link": 450.0, "processors": 132.0, "clock": 1830.0,
     "products_reach": 0.75, "attention_reach": 0.2, "kernels_reach": 0.9, "launch_us": 2.5, "kernel_us": 2.0, "wait_us": 10.0,

@@ -143,8 +143,8 @@ TENSOR_FLOPS = {
     **{f"attention_queries_{n}": lambda p: 6 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in HEADS},
     **{f"attention_keys_{n}": lambda p: 8 * p[7] * p[2] * p[6] * tiled_pairs(p[3]) for n in HEADS},
 }
-# Of that, what no kernel can do without: with tensor cores two products forward and five backward, of the pairs that are
-# seen. The queries' kernel has three of these, the keys' two.
+# The part that every kernel needs: on tensor cores two products in forward and five in backward, over the visible pairs.
+# The queries' kernel has three of these five, the keys' kernel two.
 NEEDED = {
     **{f"attention_{kernel}_{n}": lambda p, products=products: 2 * products * p[7] * p[2] * p[6] * pairs(p[3])
        for n in HEADS for kernel, products in (("forward", 2), ("queries", 3), ("keys", 2))},

@@ -28,7 +28,7 @@ BLOCKS = ("train --data text --batch 8 --sequence 1024 --model-dimension 768 --n
           "--layers-per-block 1 --precision bf16")
 ONE = "--mesh data=1,pipe=1,tensor=1"
 
-# GPT-2 of 124 million parameters with llm.c's padded vocabulary, and Qwen2.5-0.5B: what their configurations say, in the
+# GPT-2 of 124 million parameters with llm.c's padded vocabulary, and Qwen2.5-0.5B: their configurations, in the
 # words of the driver transformer. A step has 524,288 tokens, in passes of 8 sequences.
 FAMILIES = {
     "GPT-2": "--attention gqa --rope-dim 0 --mlp gelu --norm layer --norm-epsilon 1e-5 --biases all",

@@ -69,8 +69,8 @@ def price_copy(kinds, moved, gpu):
 
 
 def totals(lines, gpu, waits, kernels=NONE):
-    """Of an account's LINES, by (part, "count", "bytes", "flops" or "s"). WAITS: the calls that wait. KERNELS: what is
-    counted of some."""
+    """Sums over an account's LINES, by (part, "count", "bytes", "flops" or "s"). WAITS: the calls that wait. KERNELS: counts
+    of some kernels."""
     sums = collections.Counter()
 
     def add(part, **more):
@@ -97,8 +97,8 @@ def totals(lines, gpu, waits, kernels=NONE):
 
 
 def by_kernel(lines, gpu, kernels=NONE):
-    """The launches and products of an account's LINES, by ((part, kernel, what takes longest), "count", "bytes" or "s");
-    products by their sizes."""
+    """Sums over the launches and products of an account's LINES, by ((part, kernel, limit), "count", "bytes" or "s"); the
+    limit takes longest, and a product's kernel is its sizes."""
     sums = collections.Counter()
     for _, kind, name, *rest in lines:
         if kind == "launch":

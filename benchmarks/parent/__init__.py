@@ -1,7 +1,7 @@
-"""parent - a build of the newest commit whose code differs from what lies here, for --against parent.
+"""parent - a build of the newest commit whose code differs from this tree's, for --against parent.
 
-It lies in build/parent/COMMIT, is made once, and removes those of other commits. Where mounting is allowed, the compiler
-sees it in the place of this tree: ccache then knows each file that the two have in common.
+The build is in build/parent/COMMIT. It is made once, and builds of other commits are removed. If mounting is allowed, the
+compiler sees the commit at this tree's path, so ccache finds the files that both have in common.
 """
 
 import pathlib
@@ -51,7 +51,7 @@ def find():
 
 
 def mounting(source):
-    """What a command begins with that sees SOURCE in the place of this tree; nothing, where that is not allowed."""
+    """The prefix of a command that is to see SOURCE at this tree's path; empty if mounting is not allowed."""
     for options in (["-m"], ["-rm"]):
         prefix = ["unshare", *options, "sh", "-c", MOUNTED, "sh", str(source.absolute()), str(pathlib.Path.cwd())]
         try:
@@ -89,7 +89,7 @@ def make():
 
 
 def tell(lines, absent=None):
-    """Writes what tests/summary.py reads: a test for each of LINES, or one that is skipped because of ABSENT."""
+    """Writes a file for tests/summary.py: a test for each of LINES, or one test that is skipped because of ABSENT."""
     cases = []
     if absent:
         cases.append('<testcase name="beside the parent commit" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/>'

@@ -351,7 +351,8 @@ def sharded_loss(p, inputs, targets):
 
 def complete(gradients):
     """Sums over the axes whose coordinates have a parameter's copies: the parts of a gradient that each of them has.
-    What is sharded over an axis, all_gather's backward has summed already. One psum for all that want the same."""
+    Gradients of parameters sharded over an axis have been summed by all_gather's backward. Gradients with equal axes share
+    one psum."""
     groups = {}
     for name in gradients:
         groups.setdefault(tuple(axis for axis in AXES if axis not in mesh_spec(name)), []).append(name)

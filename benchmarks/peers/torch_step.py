@@ -7,7 +7,7 @@ longer here and cannot rebuild its buckets under a schedule); the cores are divi
 one barrier a step; threads and memory are sums over the processes.
 
 With --device gpu, eager and compile run on one GPU. --precision tf32 lets products round their floats to TF32; bf16 is
-autocast to bfloat16 with float32 master weights: linear layers, and what torch lets follow their type, compute in
+autocast to bfloat16 with float32 master weights: linear layers, and operations that follow their type, compute in
 bfloat16; parameters, gradients, norms, the loss and AdamW are float32.
 
 The model is ours: dense 784 -> hidden, residual blocks x + W2 dropout(silu(W1 layer_norm(x))), layer_norm,

@@ -1,8 +1,8 @@
-"""predictions - how close predictions of layouts come: steps of real runs beside what was predicted of them.
+"""predictions - compares the steps of real runs with their predictions.
 
-The machine is measured (plan measure), then the layouts of a job run with that file. A prediction holds where
-it is within LIMIT of the measured median, or between the tenth and the ninetieth percentile of the run's steps. The
-order holds where of two layouts of a job that differ by more than 10 % the one that was predicted to be faster is.
+The machine is measured (plan measure), then the layouts of a job run with that file. A prediction holds if it is within
+LIMIT of the measured median, or between the tenth and the ninetieth percentile of the run's steps. The order of two
+layouts holds if their times differ by more than 10 % and the one predicted to be faster is faster.
 """
 
 import pathlib
@@ -12,7 +12,7 @@ import tempfile
 from programs import Failure, json_lines
 
 TWO, EIGHT = 0.10, 0.15  # off by at most so much: a core for each coordinate; eight coordinates on fewer cores
-ROUNDS = 4  # short ones: what slows a machine for some seconds meets measurements and all layouts alike
+ROUNDS = 4  # short rounds, so that some seconds of noise meet measurements and all layouts alike
 APART = 1.10  # times as long: such layouts must be in order
 
 CLASSIFIER = ["looping_pipeline"]
@@ -54,7 +54,7 @@ LAYOUTS = [
     ("classifier, searched, 8", CLASSIFIER, None),
     ("transformer, searched, 8", TRANSFORMER, None),
 ]
-BEST = 3  # of what a search finds, and the last; None stands for them
+BEST = 3  # the first layouts of a search, and the last; None stands for them
 
 
 def percentile(values, share):

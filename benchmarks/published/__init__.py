@@ -107,7 +107,7 @@ class Ours:
         return [1e3 * (time.perf_counter() - began)], told
 
 
-# What is measured: its name, the type, and how many tokens go through.
+# The measured jobs: name, type, and number of tokens.
 JOBS = [
     ("train", "f32", BATCH * SEQUENCE),
     ("train", "bf16", BATCH * SEQUENCE),
@@ -152,8 +152,8 @@ def bound_ms(job, kind, rates, reads, file_bytes):
 
 
 def measure(build, model, quick, watch, run, run_peer):
-    """A row for each of JOBS, with what find_model has found. RUN(options): bench_transformer's line; RUN_PEER(kind, *options): the lines of
-    the peer of that type, none where it is absent."""
+    """A row for each of JOBS, with the MODEL of find_model. RUN(options): bench_transformer's line; RUN_PEER(kind, *options): the lines of
+    the peer of that type, none if it is absent."""
     ours = Ours(build)
     rates = product_rates(run)
     folders = {kind: export(ours.driver, model, kind) for kind in ("f32", "bf16")} | {QUANTIZED: model}

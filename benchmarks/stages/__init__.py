@@ -36,7 +36,7 @@ def balanced(build, machine, stages, options):
 
 
 def in_turns(rounds, watch, runs):
-    """What each of two RUNS says in each round: two lists."""
+    """The results of each of two RUNS in each round: two lists."""
     said = [], []
     for number in range(rounds):
         for i in (0, 1) if number % 2 else (1, 0):
@@ -69,7 +69,7 @@ def split_row(build, machine, quick, watch, stages, options):
 
 
 def inference_row(build, quick, watch, command, rate, options):
-    """What a second brings on one core and on two."""
+    """The rates on one core and on two."""
 
     one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]  # where a coordinate's threads would share its work
 

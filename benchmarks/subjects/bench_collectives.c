@@ -148,7 +148,7 @@ static void print_times(const double us[BATCHES]) {
     fflush(stdout);
 }
 
-/* Makes the call WHAT COUNT times. */
+/* Repeats the call WHAT COUNT times. */
 static int repeat_call(struct worker *w, void *what, int count, double *seconds) {
     const struct sl_collective *call = what;
     SL_TRY(sl_barrier(w->self, &w->group));

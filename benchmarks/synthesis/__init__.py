@@ -1,8 +1,8 @@
-"""synthesis - schedules that are made to measure, in real runs.
+"""synthesis - synthesized schedules in real runs.
 
-Of each job a trace is taken, and its costs are what schedule --synthesize looks for a schedule with, without beginning
-with the named ones. Then it runs in turns with the named schedules that the simulator finds best with the same costs.
-The parts of the model are the same for all: a schedule of one stage a rank has neighbouring parts in one.
+Each job's trace gives the costs for schedule --synthesize, which does not start from the named schedules. The result runs
+in turns with the named schedules that the simulator ranks first by the same costs. All schedules divide the model into the
+same parts: if a rank has one stage, the stage consists of neighbouring parts.
 """
 
 import pathlib
@@ -51,7 +51,7 @@ def named(build, ranks, trace):
 
 
 def synthesized(build, ranks, trace, table):
-    """What the search says, once it has written TABLE."""
+    """The result of the search, which writes TABLE."""
     (found,) = json_lines([build / "drivers/schedule", "--synthesize", "--no-named", "--stages", str(ranks), "--loops", str(LOOPS), "--microbatches", "8",
                            "--costs", trace, "--seconds", "60", "--json"])
     table.write_text(found["csv"])

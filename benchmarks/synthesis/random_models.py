@@ -76,7 +76,7 @@ def measure(build, quick):
 
 
 def share(rows, key):
-    """What KEY's times are of the best named one's: median and most."""
+    """KEY's times relative to the best named schedule's: median and maximum."""
     shares = [row[key] / row["named_ms"] for row in rows]
     return (statistics.median(shares), max(shares)) if shares else (math.nan, math.nan)
 

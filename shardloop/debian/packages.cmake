@@ -32,7 +32,7 @@ Trains transformers and classifiers on a mesh of threads, processes or
 devices: over data, in pipelines, with tensor parallelism. Draws, proves and
 compares pipeline schedules, and plans large runs.")
 
-# What shardloop.pc requires and links, by Debian's names.
+# The libraries that shardloop.pc requires and links, by Debian's names.
 set(needs pkg-config libjansson-dev libmd-dev libpcre2-dev libutf8proc-dev libxxhash-dev libzstd-dev zlib1g-dev)
 if(SL_ONEDNN)
     list(APPEND needs libdnnl-dev)

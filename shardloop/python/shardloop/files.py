@@ -37,8 +37,8 @@ def _copy(array):
 
 
 def write_tensors(path, tensors, notes={}, checksums=False):
-    """Writes {name: array} of float32, float16 or int32, and {key: text}. The file is there whole, or the old one is. With
-    CHECKSUMS whoever reads it knows that it is what was written; then all floats must be finite."""
+    """Writes {name: array} of float32, float16 or int32, and {key: text}. An older file is replaced only by a whole one.
+    With CHECKSUMS a reader can verify the file; then all floats must be finite."""
     store, error = library.sl_store(), library.sl_error()
     store.checksums = checksums
     try:

@@ -7,9 +7,9 @@ from shardloop import library
 
 
 def plan(what, driver, **options):
-    """What `shardloop plan WHAT --driver DRIVER` says, as a list of dicts: WHAT is "memory", a dict a coordinate, or
-    "search", a dict a layout. OPTIONS are the driver's: mesh="data=2,model=2", wgrad_group=2; True for one without a
-    value. The command is $SHARDLOOP_COMMAND, or shardloop on the path."""
+    """The output of `shardloop plan WHAT --driver DRIVER`, as a list of dicts: WHAT is "memory" (a dict for each
+    coordinate) or "search" (a dict for each layout). OPTIONS are the driver's: mesh="data=2,model=2", wgrad_group=2, and
+    True for an option without a value. The command is $SHARDLOOP_COMMAND, or shardloop on the path."""
     call = [os.environ.get("SHARDLOOP_COMMAND", "shardloop"), "plan", str(what), "--driver", str(driver), "--json"]
     for name, value in options.items():
         if value is not None and value is not False:

@@ -7,7 +7,7 @@ from shardloop import library
 from shardloop.library import check, lib, path_bytes
 
 Action = collections.namedtuple("Action", "time kind stage microbatch")
-Action.__doc__ = """What a rank does in iteration `time`: `kind` is "forward", "backward", "send of the activation"..."""
+Action.__doc__ = """The action of a rank in iteration `time`: `kind` is "forward", "backward", "send of the activation"..."""
 
 _libc = ctypes.CDLL(None)
 _libc.open_memstream.restype = _libc.fopen.restype = ctypes.c_void_p
