@@ -27,8 +27,7 @@ static const struct sl_option schedule_table[] = {
     CLASSIFIER_LOOPS(offsetof(struct config, model)),
     {"stage-layers", SL_OPTION_TEXT, offsetof(struct config, model.training.stage_layers), .value = "N,N,...",
      .keep = SL_KEPT_FREE, .unless = "schedule|schedule-file|mesh|loops",
-     .help = "layers of each stage, in the pipeline's order, where stages should not have equally many (default: "
-             "numbers that differ by at most one)"},
+     .help = "layers of each stage, in the pipeline's order (default: numbers that differ by at most one)"},
     CLASSIFIER_MICROBATCHES(offsetof(struct config, model)),
     {0},
 };
@@ -36,10 +35,10 @@ static const struct sl_option schedule_table[] = {
 static const struct sl_option data_table[] = {
     {"data", SL_OPTION_TEXT, offsetof(struct config, data), .value = "DATA", .path = SL_PATH_DATA,
      .prefix = "fashion-mnist:", .keep = SL_KEPT_DATA,
-     .help = "training data: random; fashion-mnist, as Debian's package dataset-fashion-mnist has it; or "
-             "fashion-mnist:DIR, where DIR has its IDX files"},
+     .help = "training data: random; fashion-mnist: Debian's package dataset-fashion-mnist; fashion-mnist:DIR: the IDX "
+             "files in DIR"},
     {"epochs", SL_OPTION_INTEGER, offsetof(struct config, epochs), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN,
-     .unless = "steps", .help = "passes over the training data, in place of --steps; 0: train for --steps"},
+     .unless = "steps", .help = "passes over the training data, instead of --steps; 0: train for --steps"},
     {0},
 };
 

@@ -46,8 +46,8 @@ static const struct sl_option record_table[] = {
     {"log-every", SL_OPTION_INTEGER, offsetof(struct config, model.training.log_every), .min = 0, .max = MAX_STEPS,
      .read = "!json", .help = "print the loss after every N steps of the training before the comparison; 0: never"},
     {"trace", SL_OPTION_TEXT, offsetof(struct config, model.training.trace), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "record when each coordinate did its work in the third run, from its second step on, and write it to FILE "
-             "(Chrome trace events, as Perfetto reads them)"},
+     .help = "write the times of each coordinate's work in the third run, from its second step on, to FILE (Chrome "
+             "trace events, for Perfetto)"},
     {0},
 };
 

@@ -24,11 +24,9 @@ const struct sl_option classifier_table[] = {
     {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
      .help = "dropout rate inside blocks"},
     {"rng", SL_OPTION_CHOICE, FIELD(rng), .value = "flax|global", .keep = SL_KEPT_RUN,
-     .help =
-         "how random numbers are drawn: flax, in the notebook's order; global, by position in the whole model and "
-         "batch, "
-         "so that every layout draws the same. flax is the default where it is defined: for single, plain, and looping "
-         "with one layer a stage, but not for dropout with --accumulate"},
+     .help = "order of random numbers: flax: the notebook's; global: by position in the model and batch, so that every "
+             "layout draws the same. flax is the default where it is defined: single, plain, and looping with one "
+             "layer a stage, but not dropout with --accumulate"},
     {0},
 };
 

@@ -21,7 +21,7 @@ const struct sl_option sl_mesh_table[] = {
      .help = "local, mpi or nccl: a coordinate is a thread of this process; a process that mpirun or srun has started; "
              "a thread or process with a GPU"},
     {"timeout", SL_OPTION_REAL, offsetof(struct sl_common_options, timeout), .min = 0.01, .max = 86400,
-     .help = "seconds after which a coordinate that gives no sign counts as absent, and the run ends"},
+     .help = "seconds without a sign of a coordinate after which it counts as absent, and the run ends"},
     {"checked", SL_OPTION_FLAG, offsetof(struct sl_common_options, checked),
      .help = "check that the members of a group make the same calls; end the run if they do not"},
     {"show-placement", SL_OPTION_FLAG, offsetof(struct sl_common_options, show_placement),

@@ -38,31 +38,30 @@ static const struct sl_option pipeline_table[] = {
      .help = "partitions of the model (default: 3 for the clock cycles, 2 for the pipeline, as in the article)"},
     {"fail", SL_OPTION_TEXT, FIELD(fail), .value = "COORDINATE@ACTION",
      .help = "make a coordinate fail just before an action, such as 2@B3: F, B, I or W (forward, backward, input or "
-             "weight gradient) and a microbatch; 1@1F2 names the stage, too. It fails in the first run that has the "
-             "action. With --queues the task of a partition, such as 1@F2, fails in its first attempt"},
+             "weight gradient) and a microbatch; 1@1F2 also names the stage. It fails in the first run that has the "
+             "action. With --queues the first attempt at the task of a partition fails, such as 1@F2"},
     {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM, .read = "!queues",
-     .help =
-         "record when each coordinate of the pipeline without tensor parallelism did its work, and write it to FILE "
-         "(Chrome trace events, as Perfetto reads them)"},
+     .help = "write the times of each coordinate's work in the pipeline without tensor parallelism to FILE (Chrome "
+             "trace events, for Perfetto)"},
     {0},
 };
 
 static const struct sl_option queues_table[] = {
     {"queues", SL_OPTION_FLAG, FIELD(queues),
-     .help = "run pipelines as the article does: a main thread issues the tasks of each clock cycle to worker threads "
-             "through queues. pipe counts the partitions, and each coordinate of tensor has a main thread"},
+     .help = "run pipelines as in the article: a main thread sends the tasks of each clock cycle through queues to "
+             "worker threads. The axis pipe is the number of partitions; each coordinate of tensor has a main thread"},
     {"workers", SL_OPTION_INTEGER, FIELD(workers), .min = 1, .max = GPIPE_MOST_WORKERS, .zero = "active",
      .read = "queues",
-     .help = "worker threads, or active: in each cycle as many as there are active partitions. With tensor parallelism "
+     .help = "worker threads, or active: as many as there are active partitions in each cycle. With tensor parallelism "
              "there is one"},
     {"attempts", SL_OPTION_INTEGER, FIELD(attempts), .min = 1, .max = 1000, .read = "queues",
-     .help = "how often a task is tried that fails, or whose worker dies"},
+     .help = "most attempts at a task that fails or whose worker dies"},
     {"kill", SL_OPTION_TEXT, FIELD(kill), .value = "COORDINATE@ACTION", .read = "queues",
-     .help = "let the worker die that gets a task of a partition, such as 1@F2: F or B, and a microbatch"},
+     .help = "end the worker that gets a task of a partition, such as 1@F2: F or B, and a microbatch"},
     {"trouble", SL_OPTION_REAL, FIELD(trouble), .min = 0, .max = 1, .read = "queues",
-     .help = "probability with which an attempt fails; half of those that fail end their worker, too"},
+     .help = "probability that an attempt fails; half of the failing attempts also end their worker"},
     {"task-ms", SL_OPTION_REAL, FIELD(task_ms), .min = 0, .max = 1000, .read = "queues",
-     .help = "milliseconds that each task takes longer, as if a device were at it"},
+     .help = "milliseconds added to each task, as if a device computed it"},
     {0},
 };
 

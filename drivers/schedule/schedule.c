@@ -64,54 +64,51 @@ static const struct sl_option schedule_table[] = {
      .help = "read the schedule from FILE (PyTorch's CSV format) instead of generating it"},
     {"fsdp", SL_OPTION_FLAG, FIELD(fsdp),
      .read = "!all&!curve&simulate|compare|check|!all&!curve&!format=table/indices",
-     .help = "parameters are sharded over data: a stage's are gathered ahead of use, and at most two stages' at once"},
+     .help = "shard parameters over the axis data: a stage's are gathered ahead of use, and at most two stages' exist "
+             "at once"},
     {"all", SL_OPTION_FLAG, FIELD(all),
-     .help = "compare all schedules that fit --stages and --microbatches, the fastest first, on one model: each has "
-             "--loops stages a rank, or the nearest number that it can have, and costs are of a stage where it has "
-             "that many"},
+     .help = "compare all schedules that fit --stages and --microbatches, the fastest first. All have one model: each "
+             "schedule has --loops stages a rank, or the nearest possible number, and costs are those of a stage of "
+             "--loops"},
     {"curve", SL_OPTION_TEXT, FIELD(curve), .value = "NAME,NAME...", .read = "!all&!synthesize&!compare&!file",
-     .help = "utilization of schedules over the batch, of 1, 2, 4 to --microbatches of them, with --communication "
-             "without and with it: a table, a drawing or JSON lines"},
+     .help = "utilization of schedules for batches of 1, 2, 4 to --microbatches microbatches, without and with "
+             "--communication: a table, a drawing or JSON lines"},
     {"machine", SL_OPTION_TEXT, FIELD(machine), .value = "FILE", .path = SL_PATH_TEXT, .read = "curve",
-     .help =
-         "of batches of 1, 2, 4 to --batch rows, in as many microbatches as are best: small ones take the rates that "
-         "products of few rows have on the machine in FILE (docs/planning.md)"},
+     .help = "with --curve, take batches of 1, 2, 4 to --batch rows, each with its best number of microbatches; the "
+             "rates of products are those in FILE (docs/planning.md)"},
     {"batch", SL_OPTION_INTEGER, FIELD(batch), .min = 1, .max = 1 << 20, .read = "machine",
      .help = "rows of the largest batch"},
     {"layer-width", SL_OPTION_INTEGER, FIELD(width_of_layers), .min = 1, .max = 1 << 16, .read = "machine",
-     .help = "rows and columns of a layer's kernel, of which a rank has one a loop"},
+     .help = "rows and columns of a layer's kernel; a rank has one layer a loop"},
     {0},
 };
 static const struct sl_option output_table[] = {
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|indices|csv|svg|html|json",
-     .help =
-         "how it is shown: a table with a line a rank; the looping pipeline's index arrays; PyTorch's CSV format; a "
-         "drawn timeline, with --compare the run under its prediction, and the same as a page for browsers, which "
-         "zooms and tells of each box; a JSON object, with --all one a line"},
+     .help = "format of the output: a table with a line for each rank; the looping pipeline's index arrays; PyTorch's "
+             "CSV format; a drawn timeline (svg), with --compare the run below its prediction; an HTML page of it that "
+             "zooms and describes each box; JSON, with --all an object a line"},
     {"over", SL_OPTION_TEXT, FIELD(over), .value = "NAME", .read = "format=svg/html&!compare&!all&!curve",
      .word = sl_schedule_word,
-     .help = "with --format svg or html, draw the schedule over the grey timeline of schedule NAME on the same model, "
-             "which has fewer and thicker stages where NAME has fewer loops"},
+     .help = "with --format svg or html, draw the schedule over the grey timeline of schedule NAME on the same model; "
+             "if NAME has fewer loops, its stages are fewer and longer"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "the same as --format json"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "print to FILE instead of stdout, without --format as its ending says: .svg, .html, .csv, .json"},
+     .help = "print to FILE instead of stdout; the name's ending chooses the format: .svg, .html, .csv, .json"},
     {"width", SL_OPTION_INTEGER, FIELD(width), .max = 1 << 20, .read = "format=table&!compare&!all&!curve",
-     .help = "columns of a schedule's table: a longer one goes on below; 0 is the terminal's width, and no limit where "
-             "stdout is "
-             "no terminal"},
+     .help = "columns of a schedule's table; a longer one is continued below; 0: the terminal's width, or no limit if "
+             "stdout is not a terminal"},
     {"check", SL_OPTION_FLAG, FIELD(check), .read = "format=table/indices/json&!all&!curve",
      .help = "print the proven properties of the schedule"},
     {"buffers", SL_OPTION_INTEGER, FIELD(buffers), .min = 1, .max = 65536,
-     .help = "messages that may wait between two ranks, each way (default: the fewest that are enough, at least 2)"},
+     .help = "messages that can wait between two ranks, in each direction (default: the fewest possible, at least 2)"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(group), .min = 1, .max = 65536, .read = TIMES "|compare|check|curve",
-     .help =
-         "microbatches in one weight-gradient product; the product runs after the gradient was sent, as in training "
-         "(default: a backward is one piece)"},
+     .help = "microbatches in one weight-gradient product, which runs after the input gradient was sent, as in "
+             "training (default: a backward is one action)"},
     {0},
 };
 static const struct sl_option simulation_table[] = {
     {"simulate", SL_OPTION_FLAG, FIELD(simulate), .read = "!format=csv&!all&!curve",
-     .help = "print how long the schedule takes, and where ranks are idle"},
+     .help = "print the schedule's duration and the ranks' idle times"},
     {"forward", SL_OPTION_REAL, FIELD(cost.forward), .max = SL_MAX_COST, .read = COSTS,
      .help = "ms that a stage takes for the forward of a microbatch"},
     {"input-gradient", SL_OPTION_REAL, FIELD(cost.input_gradient), .max = SL_MAX_COST, .read = COSTS,
@@ -130,16 +127,16 @@ static const struct sl_option simulation_table[] = {
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap), .read = TIMES "|curve",
      .help = "reduce a stage's gradients while others compute"},
     {"cores", SL_OPTION_INTEGER, FIELD(cores), .min = 0, .max = 4096, .read = COSTS "|compare|curve",
-     .help = "cores that the ranks share, in equal shares of those that have work; 0: each has one"},
+     .help = "cores that the ranks share equally; 0: each rank has one"},
     {"costs", SL_OPTION_TEXT, FIELD(costs), .value = "FILE", .path = SL_PATH_TEXT, .read = TOLD "|synthesize|compare",
      .help = "read the costs from FILE: JSON with any of forward, input_gradient, weight_gradient, reduce, unshard, "
              "optimizer, kept (a number, or a list with one a stage), communication, overlap; or a trace that "
              "--trace of a training has written"},
     {"compare", SL_OPTION_TEXT, FIELD(compare), .value = "TRACE", .path = SL_PATH_TEXT, .read = "!all&!synthesize",
-     .help = "simulate a recorded run: TRACE, which --trace of a training wrote, gives the costs, and each coordinate "
-             "has a core; print where its time went instead: not ready (it waited for numbers that were not computed "
-             "yet), transfer (for numbers on their way), no core (another coordinate or program had the core); the "
-             "schedule is the trace's, unless --name or --file gives another"},
+     .help = "simulate a recorded run: TRACE, the file of a training's --trace, gives the costs, and each coordinate "
+             "has a core. Print the run's time by cause: not ready (data are not computed yet), transfer (data are on "
+             "their way), no core (another coordinate or program has the core). The schedule is the trace's, unless "
+             "--name or --file gives another"},
     {0},
 };
 

@@ -16,20 +16,20 @@ enum { MOST_RANK = 65536, MOST_ALPHA = 1000000 };
 const struct sl_option transformer_adapter_table[] = {
     {"lora-rank", SL_OPTION_INTEGER, FIELD(lora_rank), .min = 0, .max = MOST_RANK, .keep = SL_KEPT_STATE,
      .read = "!adapters",
-     .help = "train only adapters of rank R beside dense layers: their output becomes x W + (x A) B ALPHA/R, where A "
-             "begins with random values and B with zeros; all else stays as it is; 0: no adapters"},
+     .help = "train only adapters of rank R beside dense layers: their output becomes x W + (x A) B ALPHA/R; A begins "
+             "with random values, B with zeros, and all else is frozen; 0: no adapters"},
     {"lora-alpha", SL_OPTION_REAL, FIELD(lora_alpha), .min = 0, .max = MOST_ALPHA, .keep = SL_KEPT_STATE,
      .read = "lora-rank&!adapters", .help = "ALPHA of the adapters; 0: twice the rank"},
     {"lora-modules", SL_OPTION_TEXT, FIELD(lora_modules), .value = "PATTERN,...", .keep = SL_KEPT_STATE,
      .read = "lora-rank&!adapters",
-     .help = "the layers with adapters, by patterns of their names as a shell has them, such as \"*.q,*.v\" (default: "
-             "all dense layers of attention and MLPs, but not experts)"},
+     .help = "the layers with adapters, by shell patterns of their names, such as \"*.q,*.v\" (default: all dense "
+             "layers of attention and MLPs, but not experts)"},
     {"save-adapters", SL_OPTION_TEXT, FIELD(save_adapters), .value = "DIR", .path = SL_PATH_SAVED, .keep = SL_KEPT_FREE,
      .read = "lora-rank|adapters", .help = "write the adapters after the last step, as PEFT opens them"},
     {"save-frozen", SL_OPTION_SWITCH, FIELD(save_frozen), .keep = SL_KEPT_FREE,
      .read = "save&lora-rank|save&adapters|save&resume",
-     .help = "checkpoints have all values; --no-save-frozen: those of adapters alone, with the path and hashes of the "
-             "model that --model or --params gives, which is read again"},
+     .help = "save all values in checkpoints; --no-save-frozen: only those of adapters, with the path and hashes of "
+             "the model in --model or --params, which is read again"},
     {0},
 };
 

@@ -19,68 +19,65 @@ const struct sl_option transformer_model_table[] = {
     {"blocks", SL_OPTION_INTEGER, FIELD(blocks), .min = 1, .max = MOST_LAYERS, .keep = SL_KEPT_SIZE,
      .help = "number of blocks of layers"},
     {"layers-per-block", SL_OPTION_INTEGER, FIELD(layers_per_block), .min = 1, .max = MOST_LAYERS, .keep = SL_KEPT_SIZE,
-     .help = "layers of a block; with attention mla all but the last one have rotary positions"},
+     .help = "layers of a block; with attention mla all except the last have rotary positions"},
     {"sequence", SL_OPTION_INTEGER, FIELD(sequence), .min = 1, .max = 1 << 20, .keep = SL_KEPT_MODEL,
      .help = "tokens of a sample"},
     {"rope-dim", SL_OPTION_INTEGER, FIELD(rope), .min = 0, .max = MOST, .keep = SL_KEPT_SIZE,
-     .help = "columns with rotary positions: of the one key that all heads share, and of each head's query; 0: none. "
-             "With attention gqa all columns of a head have them, unless it is 0"},
+     .help = "columns with rotary positions; 0: none. mla: of each head's query, and of the key that all heads share; "
+             "gqa: all columns of a head, unless 0"},
     {"attention", SL_OPTION_CHOICE, FIELD(attention), .value = "mla|gqa", .keep = SL_KEPT_SIZE,
-     .help = "latent attention, or heads of keys and values that groups of query heads share"},
+     .help = "latent attention (mla), or groups of query heads that share a head of keys and values (gqa)"},
     {"kv-heads", SL_OPTION_INTEGER, FIELD(key_heads), .min = 0, .max = 1024, .keep = SL_KEPT_SIZE,
      .read = "attention=gqa", .help = "gqa: number of heads of keys and values; 0: as many as of queries"},
     {"head-dim", SL_OPTION_INTEGER, FIELD(head_width), .min = 0, .max = 4096, .keep = SL_KEPT_SIZE,
      .read = "attention=gqa", .help = "gqa: columns of a head; 0: the channels divided by the heads"},
     {"window", SL_OPTION_INTEGER, FIELD(window), .min = 0, .max = 1 << 24, .keep = SL_KEPT_SIZE,
      .read = "attention=gqa",
-     .help = "gqa: a token attends to the last N tokens, itself among them; 0: to all before it"},
+     .help = "gqa: a token attends to the last N tokens including itself; 0: to all before it"},
     {"qk-norm", SL_OPTION_SWITCH, FIELD(head_norms), .keep = SL_KEPT_SIZE, .read = "attention=gqa",
      .help = "gqa: normalize each head of queries and keys"},
     {"rope-base", SL_OPTION_REAL, FIELD(rope_base), .min = 1, .max = 1e12, .keep = SL_KEPT_SIZE,
      .read = "attention=gqa&rope-dim", .help = "gqa: base of the rotations' angles"},
     {"rope-pairs", SL_OPTION_CHOICE, FIELD(rope_pairs), .value = "halves|adjacent", .keep = SL_KEPT_SIZE,
      .read = "attention=gqa&rope-dim",
-     .help = "gqa: which columns of a head turn together: one of each half, or neighbours"},
+     .help = "gqa: the two columns of a head that rotate together: one of each half, or neighbours"},
     {"rope-scaling", SL_OPTION_TEXT, FIELD(rope_scaling), .value = "FACTOR,LOW,HIGH,LENGTH", .keep = SL_KEPT_SIZE,
      .read = "attention=gqa&rope-dim",
-     .help =
-         "gqa: rotations that turn fewer than LOW times in LENGTH tokens become FACTOR times as slow, as in Llama 3; "
-         "rotations that turn more than HIGH times stay as they are"},
+     .help = "gqa: rotations with fewer than LOW turns in LENGTH tokens become FACTOR times slower, as in Llama 3; "
+             "those with more than HIGH turns do not change"},
     {"rope-divisors", SL_OPTION_TEXT, FIELD(rope_divisors), .value = "N,N,...", .keep = SL_KEPT_SIZE,
-     .read = "attention=gqa&rope-dim",
-     .help = "gqa: divisors of the rates at which the pairs of a head's columns turn"},
+     .read = "attention=gqa&rope-dim", .help = "gqa: divisors of the rotation rates of a head's pairs of columns"},
     {"rope-amplitude", SL_OPTION_REAL, FIELD(rope_amplitude), .min = 1e-6, .max = 1e6, .keep = SL_KEPT_SIZE,
-     .read = "attention=gqa&rope-dim", .help = "gqa: factor of rotated queries and keys, as YaRN has it"},
+     .read = "attention=gqa&rope-dim", .help = "gqa: factor of rotated queries and keys, as in YaRN"},
     {"mlp", SL_OPTION_CHOICE, FIELD(mlp), .value = "gelu|silu|erf-gelu", .keep = SL_KEPT_SIZE,
-     .help = "the function inside an MLP: gelu in its tanh form; silu that gates columns beside it; gelu as its erf "
-             "has it"},
+     .help = "activation in an MLP: gelu (tanh form), silu (gates columns beside it), or erf-gelu"},
     {"mlp-dim", SL_OPTION_INTEGER, FIELD(mlp_dimension), .min = 0, .max = 16 * MOST, .keep = SL_KEPT_SIZE,
-     .read = "!experts", .help = "columns inside an MLP; 0: four times the channels"},
+     .read = "!experts", .help = "columns inside an MLP; 0: four times --model-dimension"},
     {"norm", SL_OPTION_CHOICE, FIELD(norm), .value = "rms|layer", .keep = SL_KEPT_SIZE,
-     .help = "how rows are normalized: divided by their root mean square, or around their mean, too"},
+     .help = "normalization of rows: rms divides by the root mean square; layer also subtracts the mean"},
     {"norm-epsilon", SL_OPTION_REAL, FIELD(norm_epsilon), .min = 1e-12, .max = 1, .keep = SL_KEPT_SIZE,
-     .help = "number that is added to a row's mean square"},
+     .help = "number added to a row's mean square"},
     {"biases", SL_OPTION_CHOICE, FIELD(biases), .keep = SL_KEPT_SIZE, .read = "attention=gqa",
      .value = "all|qkv|none|out|attention|mlp|qkv-mlp|out-mlp|products",
-     .help = "gqa: which layers have biases: all, and RMS norms then shift; those of queries, keys and values; none; "
-             "that behind attention; all of attention; those of the MLP; and so on; all without shifts of norms"},
+     .help = "gqa: layers with biases: all, where RMS norms also have shifts; qkv (queries, keys and values); none; "
+             "out (the product after attention); attention (all of it); mlp; combinations; products (all, but no "
+             "shifts of norms)"},
     {"vocab-size", SL_OPTION_INTEGER, FIELD(vocabulary), .min = 0, .max = 1 << 24, .keep = SL_KEPT_SIZE,
-     .help = "number of different tokens; 0: as many as the data has"},
+     .help = "number of different tokens; 0: as in the data"},
     {"learned-positions", SL_OPTION_INTEGER, FIELD(learned_positions), .min = 0, .max = 1 << 20, .keep = SL_KEPT_SIZE,
-     .help = "rows of a table, of which a token's position chooses one, which is added to its embedding; 0: none"},
+     .help = "rows of a table that is indexed by position and added to the embedding; 0: none"},
     {"untied-head", SL_OPTION_SWITCH, FIELD(untied_head), .keep = SL_KEPT_SIZE,
-     .help = "the logits have a token table of their own"},
+     .help = "use a separate token table for the logits"},
     {"context", SL_OPTION_INTEGER, FIELD(context), .min = 0, .max = 1 << 24, .keep = SL_KEPT_MODEL,
      .read = "save|interactive|@export",
-     .help = "the longest sequence that the model is for, as its exported files tell; 0: --sequence"},
+     .help = "the longest sequence of the model, as stated in exported files; 0: --sequence"},
     {0},
 };
 
 /* Options of models that no published family has. */
 const struct sl_option transformer_own_table[] = {
     {"latent-dim", SL_OPTION_INTEGER, FIELD(latent), .min = 1, .max = MOST, .keep = SL_KEPT_SIZE,
-     .read = "attention=mla",
-     .help = "columns of the latent that keys and values are computed from, and of the latent for queries"},
+     .read = "attention=mla", .help = "columns of the latent for keys and values, and of the latent for queries"},
     {"vocabulary-parallel", SL_OPTION_SWITCH, FIELD(vocabulary_parallel), .keep = SL_KEPT_FREE,
      .help = "shard the token table, the logits and the loss over the tensor axis by tokens of the vocabulary"},
     {"experts", SL_OPTION_INTEGER, FIELD(experts), .min = 0, .max = 4096, .keep = SL_KEPT_SIZE,
@@ -88,20 +85,20 @@ const struct sl_option transformer_own_table[] = {
     {"top-k", SL_OPTION_INTEGER, FIELD(choices), .min = 1, .max = 4096, .keep = SL_KEPT_SIZE, .read = "experts",
      .help = "experts that each token is sent to"},
     {"shared-experts", SL_OPTION_INTEGER, FIELD(shared_experts), .min = 0, .max = 1024, .keep = SL_KEPT_SIZE,
-     .read = "experts", .help = "experts that every token passes in addition, computed as one MLP"},
+     .read = "experts", .help = "experts that take every token in addition, computed as one MLP"},
     {"expert-dim", SL_OPTION_INTEGER, FIELD(expert_dimension), .min = 0, .max = 4 * MOST, .keep = SL_KEPT_SIZE,
      .read = "experts", .help = "columns inside an expert; 0: four times the channels"},
     {"capacity", SL_OPTION_REAL, FIELD(capacity), .min = 0, .max = 1e6, .keep = SL_KEPT_MODEL,
      .read = "experts&@train|experts&@evaluate",
-     .help = "most tokens of a sequence that an expert takes, as a multiple of an even share; 0: no limit"},
+     .help = "most tokens of a sequence for one expert, as a multiple of an even share; 0: no limit"},
     {0},
 };
 
 const struct sl_option transformer_loss_table[] = {
     {"dropout", SL_OPTION_REAL, FIELD(dropout), .min = 0, .max = 1, .below = true, .keep = SL_KEPT_RUN,
-     .help = "dropout rate of the numbers that attention and MLP add to the residual"},
+     .help = "dropout rate of the values that attention and MLP add to the residual"},
     {"balance", SL_OPTION_REAL, FIELD(balance), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN, .read = "experts",
-     .help = "weight of the loss that balances the experts' load"},
+     .help = "weight of the loss for balanced load of experts"},
     {0},
 };
 
@@ -111,26 +108,26 @@ const struct sl_option transformer_schedule_table[] = {
      .help = "order of the pipeline's work: one of the schedules below"},
     {"loops", SL_OPTION_INTEGER, FIELD(training.loops), .min = 0, .max = MOST_LAYERS, .keep = SL_KEPT_FREE,
      .unless = "schedule|schedule-file|mesh", .read = "!schedule-file",
-     .help = "stages of each rank of the pipeline; 0: the fewest that the schedule can have"},
+     .help = "stages of each rank of the pipeline; 0: the fewest that the schedule allows"},
     {"stage-layers", SL_OPTION_TEXT, FIELD(training.stage_layers), .value = "N,N,...", .keep = SL_KEPT_FREE,
      .unless = "schedule|schedule-file|mesh|loops",
-     .help = "layers of each stage, in the pipeline's order, where stages should not have equally many; 1.5 ends, or "
-             "begins, with half a layer, attention or MLP (default: numbers that differ by at most one)"},
+     .help = "layers of each stage, in the pipeline's order; 1.5 ends or begins with half a layer, attention or MLP "
+             "(default: numbers that differ by at most one)"},
     {"microbatches", SL_OPTION_INTEGER, FIELD(training.microbatches), .min = 0, .max = 4096, .keep = SL_KEPT_FREE,
      .unless = "mesh|schedule-file", .read = "!choices&!schedule-file",
-     .help = "parts of a replica's sequences of a pass; 0: of about 256 tokens, on GPUs 8192, but at least two for "
-             "each rank of a pipeline; with --exact up to 8 of a leaf, over all passes"},
+     .help = "parts of a replica's sequences in a pass; 0: parts of about 256 tokens (on GPUs 8192), at least two for "
+             "each rank of a pipeline; with --exact up to 8 for each leaf, over all passes"},
     {"spread-head", SL_OPTION_CHOICE, FIELD(spread_head), .value = "no|vocabulary|rows|batch", .plain = "vocabulary",
      .keep = SL_KEPT_FREE,
-     .help =
-         "spread the logits over the pipeline: each rank has its part of the token table, in two loops beside those "
-         "of --loops, or all of it and a part of each microbatch's rows, in one; batch: in another one also the "
-         "lookup, of a part of the microbatches (schedule rotating-inputs); alone it means vocabulary"},
+     .help = "spread the logits over the ranks of the pipeline. vocabulary (the value if none is given): each rank has "
+             "a part of the token table, in two loops beside those of --loops; rows: the whole table and a part of "
+             "each microbatch's rows, in one loop; batch: as rows, and the lookup of a part of the microbatches in "
+             "another loop (schedule rotating-inputs)"},
     {"tensor-pieces", SL_OPTION_INTEGER, FIELD(tensor_pieces), .min = 1, .max = 64, .keep = SL_KEPT_FREE,
      .read = "mesh=*tensor=*|plan",
-     .help = "over the axis tensor, pieces of a microbatch's rows: some are multiplied while others move"},
+     .help = "with an axis tensor, pieces of a microbatch's rows; some are multiplied while others are sent"},
     {"keep-logits", SL_OPTION_SWITCH, FIELD(keep_logits), .keep = SL_KEPT_FREE,
-     .help = "of more than 4096 tokens: keep the logits until the table's gradient, in place of computing them again"},
+     .help = "with more than 4096 tokens, save the logits until the table's gradient instead of computing them again"},
     {0},
 };
 
@@ -144,28 +141,25 @@ const struct sl_option transformer_sample_table[] = {
 
 const struct sl_option transformer_speed_table[] = {
     {"measure-peak", SL_OPTION_FLAG, FIELD(measure_peak),
-     .help =
-         "measure the rate of matrix products here, of which mfu is a share, in place of the number that is kept for "
-         "this machine in ~/.cache/shardloop"},
+     .help = "measure the peak rate of matrix products, which mfu relates to, instead of reading this machine's rate "
+             "from ~/.cache/shardloop"},
     {0},
 };
 
 const struct sl_option transformer_parameter_table[] = {
     {"params", SL_OPTION_TEXT, FIELD(params), .value = "FILE", .path = SL_PATH_CHECKPOINT,
-     .help = "begin with the parameters in FILE: safetensors, or a checkpoint; if FILE is a directory, with its latest "
-             "checkpoint"},
+     .help = "begin with the parameters in FILE: safetensors, or a checkpoint; in a directory, its latest checkpoint"},
     {"model", SL_OPTION_TEXT, FIELD(model), .value = "PATH", .path = SL_PATH_PUBLISHED,
-     .help = "begin with a published model, and take over its sizes: a folder of Hugging Face's, or a GGUF file, of a "
-             "Llama, "
-             "Mistral, Qwen 2, Qwen 3 or GPT-2; --sequence says how many tokens a sample has"},
+     .help = "begin with a published model, and use its sizes: a folder in Hugging Face's format, or a GGUF file, of a "
+             "Llama, Mistral, Qwen 2, Qwen 3 or GPT-2; --sequence is the number of tokens in a sample"},
     {"weights", SL_OPTION_CHOICE, FIELD(weights), .value = "file|storage", .keep = SL_KEPT_FREE,
      .read = "model&!params&!@export",
      .help = "how weights that a GGUF file has quantized, and that nobody trains, lie in memory: as the file has them, "
              "which is mapped, and products widen them as they read them; or as --storage says (default: file, unless "
              "--storage, --precision, --fsdp, --exact or --save-frozen need the others)"},
     {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_PUBLISHED, .keep = SL_KEPT_MODEL,
-     .help = "makes texts into tokens, and tokens into texts: a tokenizer.json, a folder that has one, a GGUF "
-             "file, or a model of SentencePiece (default: that of --model; without it a token is a byte)"},
+     .help = "convert between text and tokens: a tokenizer.json, a folder that has one, a GGUF file, or a "
+             "SentencePiece model (default: that of --model; without one a token is a byte)"},
     {0},
 };
 

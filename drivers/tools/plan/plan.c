@@ -24,14 +24,13 @@ struct config {
 
 static const struct sl_option output_table[] = {
     {"section", SL_OPTION_CHOICE, FIELD(section),
-     .value = "all|memory|data|pipeline|tensor|communication|replicas|search", .help = "which part of the plan"},
+     .value = "all|memory|data|pipeline|tensor|communication|replicas|search", .help = "the part of the plan"},
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|svg|html|csv|json",
-     .help = "how it is shown: tables; a drawing of one pipeline, or of the first four; the same as a page for "
-             "browsers, which zooms and "
-             "tells of each box; one pipeline's table in PyTorch's format; a JSON object a line"},
+     .help = "format of the output: tables; a drawing of one pipeline, or of the first four (svg); an HTML page of it "
+             "that zooms and describes each box; one pipeline's table in PyTorch's CSV format; a JSON object a line"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "short for --format json"},
     {"output", SL_OPTION_TEXT, FIELD(output), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "print to FILE instead of stdout, without --format as its ending says: .svg, .html, .csv, .json"},
+     .help = "print to FILE instead of stdout; the name's ending chooses the format: .svg, .html, .csv, .json"},
     {0},
 };
 
@@ -44,11 +43,12 @@ static const struct sl_option layout_table[] = {
      .read = TOLD("memory/tensor/communication/replicas/search"), .help = "devices that share each layer"},
     {"recompute", SL_OPTION_SWITCH, JOB(recompute),
      .read = "section=all/memory/pipeline/communication/replicas/search&!format=csv",
-     .help = "keep only the input of each layer, and compute the rest again in backward"},
+     .help = "save only the input of each layer, and compute the rest again in backward"},
     {"zero", SL_OPTION_INTEGER, JOB(zero), .min = 0, .max = 3, .read = TOLD("memory/communication/replicas/search"),
-     .help = "the states that replicas shard among them: 1 the optimizer's, 2 gradients too, 3 parameters too"},
+     .help =
+         "the states that are sharded over the replicas: 1: the optimizer's; 2: gradients, too; 3: parameters, too"},
     {"offload", SL_OPTION_SWITCH, JOB(offload), .read = TOLD("memory/search"),
-     .help = "keep optimizer states in the host's memory"},
+     .help = "store optimizer states in the host's memory"},
     {0},
 };
 
@@ -62,22 +62,21 @@ static struct sl_option_word pipeline_word(int i) {
 static const struct sl_option pipeline_table[] = {
     {"pipeline", SL_OPTION_TEXT, JOB(pipeline), .value = "NAME",
      .read = "section=all/memory/pipeline/communication/replicas/search", .word = pipeline_word,
-     .help =
-         "order of its work: sequential, grouped, interleaved, inference, one of the schedules below, or all, which "
-         "is the first four (default: all)"},
+     .help = "order of the pipeline's work: sequential, grouped, interleaved, inference, one of the schedules below, "
+             "or all, which is the first four (default: all)"},
     {"loops", SL_OPTION_INTEGER, JOB(loops), .min = 1, .max = 4096, .read = "section=all/memory/pipeline/search",
      .help = "stages a rank (default: as many as the pipeline needs)"},
     {"microbatches", SL_OPTION_INTEGER, JOB(microbatches), .min = 1, .max = 65536,
      .read = "section=all/memory/data/pipeline/communication/replicas/search",
-     .help = "microbatches of a replica that are accumulated before an update"},
+     .help = "microbatches of a replica whose gradients are added up before an update"},
     {"forward", SL_OPTION_REAL, JOB(forward), .min = 0, .max = 1e9, .read = "section=all/pipeline&!format=csv",
      .help = "ms that a microbatch takes forward through all layers of a rank"},
     {"backward", SL_OPTION_REAL, JOB(backward), .min = 0, .max = 1e9, .read = "section=all/pipeline&!format=csv",
-     .help = "ms that it takes backward"},
+     .help = "ms of a microbatch's backward through all layers of a rank"},
     {"exchange", SL_OPTION_REAL, JOB(exchange), .min = 0, .max = 1e9, .read = "section=all/pipeline&!format=csv",
-     .help = "ms that two ranks take to exchange states"},
+     .help = "ms of an exchange of states between two ranks"},
     {"stage-times", SL_OPTION_TEXT, JOB(stage_times), .value = "X,X,...", .read = "section=all/pipeline&!format=csv",
-     .help = "factors on the ranks' times, for stages that are not balanced"},
+     .help = "factors of the ranks' times, for unbalanced stages"},
     {0},
 };
 
@@ -103,7 +102,7 @@ static const struct sl_option model_table[] = {
              "transformer of that size; 0: count the parameters of the transformer"},
     {"precision", SL_OPTION_CHOICE, JOB(precision), .value = "f32|bf16|mixed",
      .read = TOLD("memory/data/pipeline/tensor/communication/replicas/search"),
-     .help = "type of everything that is kept; mixed: bf16, with values, gradients and optimizer states in f32"},
+     .help = "type of all stored data; mixed: bf16, with values, gradients and optimizer states in f32"},
     {"optimizer", SL_OPTION_CHOICE, JOB(optimizer), .value = "sgd|momentum|adam", .read = TOLD("memory/search"),
      .help = "optimizer with no, one or two states a parameter"},
     {0},
@@ -113,7 +112,7 @@ static const struct sl_option device_table[] = {
     {"capacity", SL_OPTION_REAL, JOB(capacity), .min = 0, .max = 1e9, .read = TOLD("memory/search"),
      .help = "memory of a device in GiB; 0: unknown"},
     {"code", SL_OPTION_REAL, JOB(code), .min = 0, .max = 1e9, .read = TOLD("memory/search"),
-     .help = "GiB of it that the program itself takes"},
+     .help = "GiB of --capacity for the program itself"},
     {"node", SL_OPTION_INTEGER, JOB(node), .min = 1, .max = 1048576, .read = TOLD("replicas/search"),
      .help = "devices of a node"},
     {"fast", SL_OPTION_REAL, JOB(fast), .min = 0.001, .max = 1e9, .read = TOLD("replicas/search"),

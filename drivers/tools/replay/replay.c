@@ -22,11 +22,10 @@ static const struct sl_option table[] = {
     {"journal", SL_OPTION_TEXT, FIELD(journal), .value = "DIR", .path = SL_PATH_DATA,
      .help = "the directory of a run with --journal DIR and --journal-messages N"},
     {"coordinate", SL_OPTION_INTEGER, FIELD(coordinate), .min = 0, .max = SL_MOST_COORDINATES - 1,
-     .help = "which coordinate of the run's mesh to run"},
+     .help = "the coordinate of the run's mesh to run"},
     {"step", SL_OPTION_INTEGER, FIELD(step), .min = -1, .max = MOST_STEPS,
-     .help =
-         "the last step to take: one of those whose messages are there; the run begins with the state that was kept "
-         "at most N/2 steps before; -1: the last one"},
+     .help = "the last step to run, one whose messages are stored; the run begins with the stored state at most N/2 "
+             "steps earlier; -1: the last stored step"},
     {"json", SL_OPTION_FLAG, FIELD(json), .help = "print one object of JSON"},
     {0},
 };

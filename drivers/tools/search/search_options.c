@@ -11,16 +11,15 @@
 
 const struct sl_option sl_search_table[] = {
     {"plan", SL_OPTION_CHOICE, FIELD(plan), .value = "no|search|auto",
-     .help = "search: predict all layouts on --devices, print the best, and do nothing else; auto: then run the best; "
-             "options that are given stay as they are"},
+     .help = "search: predict all layouts on --devices, print the best, and do nothing else; auto: then run the best. "
+             "Options that are given do not change"},
     {"devices", SL_OPTION_INTEGER, FIELD(devices), .min = 0, .max = SL_MOST_DEVICES, .read = "plan",
-     .help = "coordinates of the layouts that --plan searches; 0: as many as --mesh has"},
+     .help = "coordinates of the layouts that --plan searches; 0: those of --mesh"},
     {"memory", SL_OPTION_TEXT, FIELD(memory), .value = "BYTES", .read = "plan",
-     .help = "memory that each coordinate of a planned layout may take, as 500MB or 2GiB (default: the machine's)"},
+     .help = "largest memory of a coordinate in a planned layout, such as 500MB or 2GiB (default: the machine's)"},
     {"machine", SL_OPTION_TEXT, FIELD(machine), .value = "FILE", .path = SL_PATH_TEXT,
-     .help =
-         "predict times on the machine that FILE describes, a file of numbers that were measured there or written by "
-         "hand (default: this machine, measured for a second)"},
+     .help = "predict times on the machine that FILE describes; its numbers were measured or written by hand (default: "
+             "this machine, measured for a second)"},
     {"save-options", SL_OPTION_TEXT, FIELD(save), .value = "FILE", .path = SL_PATH_STREAM, .read = "plan",
      .help = "write the options of the best layout to FILE, to be used as @FILE"},
     {0},

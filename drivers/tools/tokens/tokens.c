@@ -9,20 +9,19 @@ static const struct sl_option tokenizer_table[] = {
     {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_PUBLISHED,
      .help = "a tokenizer.json, a folder that has one, a GGUF file, a model of SentencePiece, or tiktoken's ranks"},
     {"pattern", SL_OPTION_TEXT, FIELD(pattern), .value = "NAME",
-     .help = "how text is divided into words, which ranks do not say: gpt2, llama3, qwen2 or smollm (default: as PATH "
-             "says)"},
+     .help = "the division of text into words, which files of ranks lack: gpt2, llama3, qwen2 or smollm (default: as "
+             "in PATH)"},
     {0},
 };
 
 static const struct sl_option lines_table[] = {
-    {"lines", SL_OPTION_FLAG, FIELD(lines), .help = "each line is a text of its own; otherwise all of stdin is one"},
+    {"lines", SL_OPTION_FLAG, FIELD(lines), .help = "treat each line as a text; otherwise all of stdin is one text"},
     {0},
 };
 
 static const struct sl_option special_table[] = {
     {"special", SL_OPTION_SWITCH, FIELD(special),
-     .help = "words that are spelled as a special token, such as <|endoftext|>, are one; otherwise they are text like "
-             "other text"},
+     .help = "read the spelling of a special token, such as <|endoftext|>, as that token; otherwise as text"},
     {0},
 };
 

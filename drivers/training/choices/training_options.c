@@ -22,66 +22,59 @@ const struct sl_option sl_pipeline_table[] = {
          "sums over it are those of W leaves, parts of the columns or of a sequence, each with products of its own, so "
          "that its size changes no bit. --offload weights and --spread-head do not go with it"},
     {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full|block", .keep = SL_KEPT_FREE,
-     .help = "parts of forward that backward computes again, so that they need not be kept: none; a part of each layer "
-             "(attention, or an MLP block up to its last product); whole layers; or whole blocks of --layers-per-block "
-             "layers, of which a model without that option has one each"},
+     .help = "save memory by computing parts of forward again in backward: none; selective: a part of each layer "
+             "(attention, or an MLP up to its last product); full: whole layers; block: whole blocks of "
+             "--layers-per-block layers (in a model without that option a block is a layer)"},
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES, .keep = SL_KEPT_FREE,
      .unless = "mesh|microbatches|schedule-file",
-     .help = "microbatches in one weight-gradient product; 0: with --exact 1, otherwise the fewest that have 256 rows "
-             "together in a model of sequences, and all of them in other models; a stage keeps its microbatches until "
-             "their product, so that only with 1 it keeps as few as its schedule allows"},
+     .help = "microbatches in one weight-gradient product; a stage stores their data until then, so 1 takes the least "
+             "memory. 0: with --exact 1; in a model of sequences the fewest that have 256 rows together; in other "
+             "models all"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0,
      .max = 2, /* not saved: it changes the place of data, not their values */
-     .help = "1: shard the optimizer's state over the data axis (ZeRO-1); 2: sums of gradients, too, so that a layer's "
-             "or a loop's whole gradient is there only while it is computed, where that takes less memory; 0: each "
-             "replica keeps all of it. With 2 a layer is summed over the replicas as often as its microbatches have "
-             "weight gradients apart (--wgrad-group): that sends more, and sums have another order, but for --exact, "
-             "which keeps bits"},
+     .help = "state that is sharded over the data axis: 1: the optimizer's (ZeRO-1); 2: also sums of gradients, so "
+             "that a whole gradient exists only while it is computed; 0: none. With 2 a layer's gradients are summed "
+             "over the replicas once for each weight-gradient product (--wgrad-group): more bytes are sent, and "
+             "without --exact the order of sums is another"},
     {"offload", SL_OPTION_LIST, FIELD(offload), .value = "optimizer|activations|weights",
      .help =
-         "keep a part of the memory in a file of --offload-dir, or in the host's memory where GPUs compute, with the "
-         "same bits: optimizer, its state, which a step brings piece by piece; activations, kept for backward, "
-         "which come back ahead of their use; weights, the values and gradients of loops that do not compute (where "
-         "a schedule has several loops a rank)"},
+         "move data to files in --offload-dir, or from a GPU to the host's memory; bits do not change. optimizer: its "
+         "state, which a step reads piece by piece; activations: data saved for backward, read ahead of use; weights: "
+         "values and gradients of loops while they do not compute (for schedules with several loops a rank)"},
     {"offload-dir", SL_OPTION_TEXT, FIELD(offload_directory), .value = "FOLDER", .read = "offload",
-     .help = "where the files of --offload are: on a disk, and not in memory as /tmp may be; they have no names"},
+     .help = "the folder of --offload's files, which have no names; choose a disk (/tmp may be in memory)"},
     {"prefetch", SL_OPTION_SWITCH, FIELD(prefetch), .read = "fsdp",
-     .help = "with --fsdp, gather the kernels of a stage once, while another one computes, into room for two stages; "
-             "otherwise each kernel for each use, which takes less memory and more time"},
+     .help = "with --fsdp, gather the kernels of the next stage while one computes, into memory for two stages; with "
+             "--no-prefetch each kernel is gathered for each use, which takes less memory and more time"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
      .help = "sum a loop's gradients over the data axis while other loops compute"},
     {"fuse", SL_OPTION_INTEGER, FIELD(fuse), .min = 0, .max = MOST_MICROBATCHES, .read = "!no-fuse",
-     .help =
-         "run N neighbouring microbatches as one product, so that weights are read once for all of them; 0: as many "
-         "as the simulator finds best; the bits are the same"},
-    {"no-fuse", SL_OPTION_FLAG, FIELD(no_fuse), .help = "each microbatch has products of its own: --fuse 1"},
+     .help = "run N neighbouring microbatches as one product, so that weights are read once for all of them; 0: the "
+             "number that the simulator finds best; bits do not change"},
+    {"no-fuse", SL_OPTION_FLAG, FIELD(no_fuse), .help = "a product for each microbatch: --fuse 1"},
     {"graph", SL_OPTION_CHOICE, FIELD(graph), .value = "off|auto|on",
-     .help =
-         "on NVIDIA GPUs, once two steps were alike, run a step's calls as CUDA graphs, in which new numbers replace "
-         "old ones; auto: where that works, and --profile tells where not; on: end the run where it does not; the "
-         "bits are the same"},
+     .help = "on NVIDIA GPUs, run a step's calls as CUDA graphs after two equal steps; bits do not change. auto: if "
+             "possible, and --profile gives the reason if not; on: end the run if it is impossible"},
     {"delay-ms", SL_OPTION_REAL, FIELD(delay_ms), .min = 0, .max = 10000,
-     .help = "make every message and sum take X ms longer, as on a slow network (engine local only)"},
+     .help = "add X ms to every message and sum, as on a slow network (engine local only)"},
     {0},
 };
 
 const struct sl_option sl_layout_table[] = {
     {"precision", SL_OPTION_CHOICE, FIELD(precision), .value = "f32|bf16|tf32", .keep = SL_KEPT_RUN,
-     .help = "type of the operands of matrix products; tf32 needs an NVIDIA GPU; sums, parameters and everything else "
-             "are float32"},
+     .help = "type of the operands of matrix products; all else, such as sums and parameters, is float32. tf32 needs "
+             "an NVIDIA GPU"},
     {"storage", SL_OPTION_CHOICE, FIELD(storage), .value = "f32|bf16", .keep = SL_KEPT_RUN,
-     .help =
-         "storage type of saved activations, messages between stages, KV caches, working weights and FSDP's gathers; "
-         "with bf16 activations are rounded after every layer, and weights that train have a copy of 2 bytes each "
-         "beside float32; sums, the optimizer's state and gradients are float32"},
+     .help = "type of saved activations, messages between stages, KV caches, working weights and FSDP's gathers. With "
+             "bf16 activations are rounded after every layer, and trained weights have a bf16 copy beside float32; "
+             "sums, gradients and the optimizer's state stay float32"},
     {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .keep = SL_KEPT_FREE,
-     .help = "shard kernels over the data axis (FSDP); they are gathered for use"},
+     .help = "shard kernels over the data axis, and gather them for use (FSDP)"},
     {"show-shardings", SL_OPTION_CHOICE, FIELD(show_shardings), .value = "no|each|stacked", .plain = "each",
-     .help =
-         "print how each parameter is sharded, or with stacked the shapes and specs of arrays that are stacked over "
-         "ranks, loops and layers; do nothing else"},
+     .help = "print how each parameter is sharded, and do nothing else; stacked: the shapes and specs of arrays that "
+             "are stacked over ranks, loops and layers"},
     {"dry-run", SL_OPTION_FLAG, FIELD(dry_run),
-     .help = "print how much memory each coordinate needs, and for which parts; do nothing else"},
+     .help = "print the memory of each coordinate by purpose; do nothing else"},
     {0},
 };
 
@@ -91,58 +84,52 @@ const struct sl_option sl_rate_table[] = {
     {"warmup", SL_OPTION_INTEGER, FIELD(warmup), .min = 0, .max = MOST_STEPS, .alias = "warmup-steps",
      .keep = SL_KEPT_RUN, .help = "steps in which the learning rate rises from 0 to --lr"},
     {"lr-schedule", SL_OPTION_CHOICE, FIELD(lr_schedule), .value = "constant|cosine", .keep = SL_KEPT_RUN,
-     .help = "learning rate after the warm-up: it stays, or falls along half a cosine until the last step"},
+     .help = "learning rate after the warm-up: constant, or half a cosine that ends with the last step"},
     {"min-lr", SL_OPTION_REAL, FIELD(least_rate), .min = 0, .max = 1e6, .keep = SL_KEPT_RUN,
      .read = "lr-schedule=cosine", .help = "learning rate at the end of the cosine"},
     {"clip", SL_OPTION_REAL, FIELD(clip), .min = 0, .max = 1e30, .keep = SL_KEPT_RUN,
-     .help = "scale the gradients down so that the norm of all of them is at most X; 0: never"},
+     .help = "largest norm of all gradients together: larger ones are scaled down; 0: no limit"},
     {"freeze", SL_OPTION_TEXT, FIELD(freeze), .value = "PATTERN,...", .keep = SL_KEPT_STATE,
-     .help =
-         "parameters that stay as they are, by patterns of their names as a shell has them, such as \"blocks.0.*\": "
-         "nothing is computed for their gradients, and they have no optimizer state"},
+     .help = "parameters that are not trained, by shell patterns of their names, such as \"blocks.0.*\"; they have no "
+             "gradients and no optimizer state"},
     {0},
 };
 
 const struct sl_option sl_record_table[] = {
     {"check-replicas", SL_OPTION_FLAG, FIELD(check_replicas),
-     .help = "after each step, compare hashes of the parameters and optimizer state that several coordinates hold, and "
-             "again before a checkpoint is written; end the run if they differ"},
+     .help = "compare hashes of parameters and optimizer state between the coordinates that have copies, after each "
+             "step and before each checkpoint; end the run if they differ"},
     {"journal", SL_OPTION_TEXT, FIELD(journal), .value = "DIR", .path = SL_PATH_JOURNAL,
-     .help =
-         "record each step in DIR, a file a coordinate: hashes of the messages between stages, of gradients and "
-         "of parameters, and the loss, by which two runs can be compared; with --resume, go on after the steps before"},
+     .help = "write hashes of each step to DIR, a file for each coordinate: of messages between stages, gradients and "
+             "parameters, and the loss, for comparing two runs. With --resume, continue the journal"},
     {"journal-every", SL_OPTION_INTEGER, FIELD(journal_every), .min = 0, .max = MOST_STEPS, .read = "journal",
-     .help = "record steps 0, N, 2 N, ... in --journal, and no others; 0: all"},
+     .help = "write only steps 0, N, 2 N, ... to --journal; 0: all"},
     {"journal-messages", SL_OPTION_INTEGER, FIELD(journal_messages), .min = 0, .max = MOST_STEPS, .read = "journal",
-     .help = "also keep in --journal the messages that each coordinate received in the last N steps and more, and its "
-             "state before them, so that it can run again alone (--replay); 0: nothing"},
+     .help = "also write to --journal the messages that each coordinate received in at least the last N steps, and its "
+             "state before them, for --replay; 0: none"},
     {"replay", SL_OPTION_TEXT, FIELD(replay), .value = "COORDINATE@STEP", .read = "journal",
-     .help = "run one coordinate alone up to a step, with the messages that --journal has for it, and compare all "
-             "hashes; the other options are those of the run"},
+     .help = "run one coordinate alone up to a step, with the messages in --journal, and compare all hashes; give the "
+             "other options of the run, too"},
     {"log-every", SL_OPTION_INTEGER, FIELD(log_every), .min = 0, .max = MOST_STEPS, .read = "!json",
-     .help = "print a line for people after every N steps and after the last one; 0: after some, the fewer the longer "
-             "the run; "
-             "--metrics has all steps, and so has --json, which goes without it"},
+     .help = "print a line after every N steps and after the last one; 0: the longer the run, the fewer lines. "
+             "--metrics and --json have all steps"},
     {"progress-every", SL_OPTION_REAL, FIELD(progress_every), .min = 0, .max = 86400, .read = "!json",
-     .help = "where stderr is no terminal, print there every X seconds which step it is, of how many, how fast the run "
-             "is and how long the rest takes; 0: never"},
+     .help = "if stderr is not a terminal, print the step, the speed and the remaining time there every X seconds; 0: "
+             "never"},
     {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "write a JSON object a step to FILE; with --resume, go on with the lines of the steps before"},
+     .help = "write a JSON object for each step to FILE; with --resume, continue FILE"},
     {"tensorboard", SL_OPTION_TEXT, FIELD(tensorboard), .value = "DIR", .path = SL_PATH_EVENTS,
-     .help = "write the numbers of --metrics to a new file in DIR, as TensorBoard reads them: each is a scalar of its "
-             "step"},
+     .help = "write the numbers of --metrics as TensorBoard's scalars to a new file in DIR"},
     {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE", .path = SL_PATH_REPLACED,
      .help = "write the last step's gradients to FILE (safetensors)"},
     {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM,
-     .help = "record when each coordinate did its work, and write it to FILE (Chrome trace events, as Perfetto reads "
-             "them)"},
+     .help = "write the times of each coordinate's work to FILE (Chrome trace events, for Perfetto)"},
     {"advice", SL_OPTION_SWITCH, FIELD(advice), .read = "!machine",
-     .help = "where steps have taken 2 s or more, look at the end of the run for a layout that is predicted to be "
-             "faster"},
+     .help =
+         "if steps have taken 2 s or more, search at the end of the run for a layout that is predicted to be faster"},
     {"profile", SL_OPTION_FLAG, FIELD(profile),
-     .help = "print where each coordinate's time went, without the first step: its own work, and not ready (it waits "
-             "for numbers that are not computed yet), transfer (for numbers on their way), no core (another coordinate "
-             "or program had the core)"},
+     .help = "print each coordinate's time by cause, without the first step: its own work, not ready (data are not "
+             "computed yet), transfer (data are on their way), no core (another coordinate or program has the core)"},
     {0},
 };
 

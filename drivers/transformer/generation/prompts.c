@@ -11,8 +11,7 @@
 
 const struct sl_option transformer_generation_table[] = {
     {"prompt", SL_OPTION_TEXT, FIELD(prompt), .value = "TEXT", .keep = SL_KEPT_FREE, .unless = "prompt-tokens|prompts",
-     .read = "sample-every|@generate&!interactive",
-     .help = "text to continue: its bytes, or its tokens by --tokenizer, are the first tokens"},
+     .read = "sample-every|@generate&!interactive", .help = "text to continue"},
     {"prompt-tokens", SL_OPTION_TEXT, FIELD(prompt_tokens), .value = "N,N,...", .keep = SL_KEPT_FREE,
      .unless = "prompt|prompts", .read = "sample-every|@generate&!interactive",
      .help = "tokens to continue, as numbers"},
@@ -30,12 +29,12 @@ const struct sl_option transformer_generation_table[] = {
      .help = "number of samples of each prompt; the replicas share all samples"},
     {"groups", SL_OPTION_INTEGER, FIELD(groups), .min = 0, .max = 4096, .keep = SL_KEPT_FREE, .unless = "samples|mesh",
      .read = "sample-every|@generate&!interactive",
-     .help = "groups in which a replica's samples go through the pipeline, at most as many as there are samples: while "
-             "one group's tokens are chosen, others are computed; 0: as many as pipe has coordinates"},
+     .help = "groups of a replica's samples, at most one for each sample; while one group's tokens are chosen, others "
+             "are computed; 0: one for each coordinate of the axis pipe"},
     {"in-flight", SL_OPTION_INTEGER, FIELD(in_flight), .min = 0, .max = 1 << 20, .keep = SL_KEPT_FREE,
      .read = "sample-every|@generate&!interactive",
-     .help = "samples of a replica that are under way at the same time, each with caches; a sample that is done makes "
-             "room for the next one; 0: all"},
+     .help = "samples of a replica that are computed at the same time, each with caches; when one ends, the next "
+             "begins; 0: all"},
     {"temperature", SL_OPTION_REAL, FIELD(temperature), .min = 0, .max = 1e6, .keep = SL_KEPT_FREE,
      .read = "sample-every|@generate", .help = "number by which logits are divided; 0: always choose the largest"},
     {"sample-top-k", SL_OPTION_INTEGER, FIELD(top_k), .min = 0, .max = 1 << 24, .keep = SL_KEPT_FREE,
@@ -43,19 +42,18 @@ const struct sl_option transformer_generation_table[] = {
      .help = "choose among the N largest logits; 0: among all"},
     {"sample-top-p", SL_OPTION_REAL, FIELD(top_p), .min = 0, .max = 1, .keep = SL_KEPT_FREE,
      .read = "sample-every&temperature|@generate&temperature",
-     .help = "choose among the likeliest tokens whose probabilities add up to X"},
+     .help = "choose among the most likely tokens with a total probability of X"},
     {"threads", SL_OPTION_INTEGER, FIELD(threads), .min = 0, .max = SL_CREW_MOST, .keep = SL_KEPT_FREE,
      .read = "sample-every|evaluate-every|@generate",
-     .help = "threads of each coordinate, which compute the products and attention of its samples together; 0: the "
-             "cores that a coordinate has on this machine; on a device one"},
+     .help = "threads of each coordinate for the products and attention of its samples; 0: the cores of a coordinate "
+             "on this machine (on a device 1)"},
     {"kernel-copies", SL_OPTION_SWITCH, FIELD(copies), .keep = SL_KEPT_FREE, .read = "@generate",
-     .help =
-         "on CPUs, where a coordinate decodes up to 32 samples in a pass, read copies of kernels that lie as its cores "
-         "read them: tokens come sooner, and kernels take twice the memory"},
+     .help = "on CPUs, if a coordinate decodes at most 32 samples in a pass, read kernels from copies in the cores' "
+             "order: decoding is faster, and kernels take twice the memory"},
     {"cache", SL_OPTION_CHOICE, FIELD(cache), .value = "latent|expanded", .keep = SL_KEPT_FREE,
      .read = "attention=mla&sample-every|attention=mla&@generate",
-     .help = "numbers that are kept of earlier tokens: the latent and the shared rotary key, or the keys and values of "
-             "all heads"},
+     .help = "the data stored for earlier tokens: the latent and the shared rotary key, or the keys and values of all "
+             "heads"},
     {0},
 };
 
