@@ -30,7 +30,7 @@ sl_ptx_add(test_checker ${isa}/test_checker.py $<TARGET_FILE:sl_executor>)
 
 # Kernels
 set(kernels adamw kernels norms sequence_kernels loss_kernels attention_forms attention_latent hashes settled kept parts stripes forms fours decode_parts
-    gemm_sums gemm_adding dropout dropout_kernels expert_kernels sgd operands summands stored_stream optimizer experts random reduce sums convolution regression
+    gemm_sums gemm_adding dropout dropout_kernels exact_kernels expert_kernels sgd operands summands stored_stream optimizer experts random reduce sums convolution regression
     classifier device window)
 foreach(subject ${kernels})
     sl_ptx_test(${subject})

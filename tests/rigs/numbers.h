@@ -96,6 +96,13 @@ static inline float *random_device_floats(struct numbers *numbers, size_t count,
     return array;
 }
 
+/* Whole numbers from -4 to 4: sums of them are exact, and some are equal. */
+static inline float *random_device_wholes(struct numbers *numbers, size_t count) {
+    float *array = device_floats(count);
+    for (size_t i = 0; i < count; i++) array[i] = (float)(next_word(numbers) % 9) - 4.0f;
+    return array;
+}
+
 static inline uint32_t *random_device_words(struct numbers *numbers, size_t count) {
     uint32_t *array = device_array(count, sizeof *array);
     for (size_t i = 0; i < count; i++) array[i] = next_word(numbers);

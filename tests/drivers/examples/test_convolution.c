@@ -61,13 +61,6 @@ static void a_pool_gives_its_gradient_to_the_first_largest_point(void **state) {
     sl_module_free(pool);
 }
 
-/* Whole numbers from -4 to 4: sums of them are exact, and some are equal. */
-static float *whole_numbers(struct numbers *numbers, size_t count) {
-    float *x = device_floats(count);
-    for (size_t i = 0; i < count; i++) x[i] = (float)(next_word(numbers) % 9) - 4;
-    return x;
-}
-
 /* A band of the lines of several images. */
 struct band {
     struct conv conv;
@@ -83,9 +76,9 @@ static struct band make_band(struct numbers *numbers, const int size[4]) {
     band.line = (size_t)(size[2] * size[3]);
     band.image = (size_t)size[1] * band.line;
     band.points = conv_points(&band.conv, band.rows);
-    band.x = whole_numbers(numbers, (size_t)size[0] * band.image);
-    band.edges = whole_numbers(numbers, 2 * (size_t)size[0] * band.line);
-    band.patches = whole_numbers(numbers, band.points * TAPS * (size_t)size[3]);
+    band.x = random_device_wholes(numbers, (size_t)size[0] * band.image);
+    band.edges = random_device_wholes(numbers, 2 * (size_t)size[0] * band.line);
+    band.patches = random_device_wholes(numbers, band.points * TAPS * (size_t)size[3]);
     band.to = device_floats((size_t)size[0] * band.image);
     band.sent = device_floats(2 * (size_t)size[0] * band.line);
     return band;
@@ -157,13 +150,15 @@ static void expect_edges(const struct band *band) {
 static void expect_no_neighbours(const struct band *band) {
     const size_t edge = (size_t)band->rows * band->line;
     struct sl_context context = {.rows = band->rows};
+    for (size_t i = 0; i < 2 * edge; i++) band->edges[i] = NAN;
     assert_int_equal(conv_exchange(&band->conv, &context, edge, band->x, band->edges), SL_OK);
     assert_int_equal(sl_device.settle(NULL), SL_OK);
     for (size_t i = 0; i < 2 * edge; i++) assert_true(band->edges[i] == 0);
 }
 
 static void expect_added(struct numbers *numbers, size_t n, bool accumulate) {
-    float *x = whole_numbers(numbers, n), *y = whole_numbers(numbers, n), *sum = device_copy(y, n * sizeof *y);
+    float *x = random_device_wholes(numbers, n), *y = random_device_wholes(numbers, n),
+          *sum = device_copy(y, n * sizeof *y);
     conv_add(n, x, accumulate, sum);
     assert_int_equal(sl_device.settle(NULL), SL_OK);
     for (size_t i = 0; i < n; i++) assert_true(sum[i] == (accumulate ? y[i] : 0) + x[i]);
@@ -178,10 +173,10 @@ static void gradients_are_added_to_others(void **state) {
     for (size_t i = 0; i < 6; i++) expect_added(&numbers, (size_t[]){129, 257, 1500}[i % 3], i % 2);
 }
 
-/* Bands of one line, and columns of one point; more channels than a GPU's team has threads. */
+/* Bands of one line, and columns of one point; channels, and floats of a line, around the ends of a GPU's teams. */
 static void bands_give_their_neighbours_lines_and_gradients(void **state) {
-    static const int sizes[][4] = {{1, 1, 1, 1}, {3, 1, 4, 2}, {2, 3, 1, 3},
-                                   {3, 4, 5, 1}, {2, 2, 3, 5}, {5, 2, 3, 131}};
+    static const int sizes[][4] = {{1, 1, 1, 1},   {3, 1, 4, 2},  {2, 3, 1, 3},  {3, 4, 5, 1},  {2, 2, 3, 5},
+                                   {5, 2, 3, 131}, {1, 1, 1, 64}, {1, 2, 1, 65}, {1, 1, 1, 129}};
     struct numbers numbers = {41};
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -209,7 +204,8 @@ static void expect_pool(int rows, int lines, int width, int channels, const floa
 }
 
 static void pools_of_several_images_and_their_gradients(void **state) {
-    static const int sizes[][4] = {{1, 2, 2, 1}, {3, 2, 4, 3}, {2, 6, 2, 2}, {2, 4, 6, 5}, {1, 2, 4, 131}};
+    static const int sizes[][4] = {{1, 2, 2, 1},   {3, 2, 4, 3},   {2, 6, 2, 2},   {2, 4, 6, 5},
+                                   {1, 2, 4, 131}, {1, 2, 2, 128}, {1, 2, 2, 129}, {2, 16, 34, 1}};
     struct numbers numbers = {42};
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -217,13 +213,15 @@ static void pools_of_several_images_and_their_gradients(void **state) {
         const size_t count = (size_t)(size[0] * size[1] * size[2] * size[3]);
         struct sl_module *pool = pool2x2(size[1], size[2], size[3]);
         struct sl_context context = {.rows = size[0]};
-        float *x = whole_numbers(&numbers, count), *dy = whole_numbers(&numbers, count / 4);
+        float *x = random_device_wholes(&numbers, count), *dy = random_device_wholes(&numbers, count / 4);
         float *y = device_floats(count / 4), *dx = device_floats(count);
+        for (size_t e = 0; e < count; e++) dx[e] = NAN;
         assert_non_null(pool);
         assert_int_equal(pool->type->forward(pool, &context, x, y), SL_OK);
         assert_int_equal(pool->type->backward_input(pool, &context, x, dy, dx), SL_OK);
         assert_int_equal(sl_device.settle(NULL), SL_OK);
         expect_pool(size[0], size[1], size[2], size[3], x, y, dy, dx);
+        assert_int_equal(pool->type->backward_input(pool, &context, x, dy, NULL), SL_OK); /* nobody needs it */
         float *const arrays[] = {x, dy, y, dx};
         for (size_t a = 0; a < 4; a++) release_array(arrays[a]);
         sl_module_free(pool);

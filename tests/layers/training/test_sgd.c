@@ -54,22 +54,49 @@ static void sgd_gives_pytorch_numbers(void **state) {
     json_decref(facts);
 }
 
-/* With more elements than a GPU's team has threads, each element is updated once, by any number of teams. */
-static void long_arrays_are_updated_to_their_ends(void **state) {
-    (void)state;
-    enum { N = 1001, TIMES = 8 };
+/* Takes a step of whole numbers, which have no rounding errors, with COUNT elements. What lies behind them is left
+ * alone, and read by none. */
+static void expect_exact_step(size_t count, float momentum, bool nesterov) {
+    enum { BEHIND = 300 };
+    struct numbers numbers = {(uint64_t)count};
     struct sl_optimizer_options options = sl_sgd_defaults(0.25f);
-    options.momentum = 0.5f;
-    for (int time = 0; time < TIMES; time++) {
-        struct storage storage;
-        make_storage(&storage, 1, (size_t[]){N}, (bool[]){false}, 0);
-        for (int i = 0; i < N; i++) {
-            storage.loop.value[i] = (float)i;
-            storage.loop.gradient[i] = (float)(N - i);
+    options.momentum = momentum;
+    options.nesterov = nesterov;
+    float *value = random_device_wholes(&numbers, count + BEHIND),
+          *state = random_device_wholes(&numbers, count + BEHIND);
+    float *gradient = random_device_wholes(&numbers, count + BEHIND);
+    for (size_t i = count; i < count + BEHIND; i++) gradient[i] = NAN;
+    float *before = device_copy(value, (count + BEHIND) * sizeof *value);
+    float *state_before = device_copy(state, (count + BEHIND) * sizeof *state);
+    const struct sl_optimizer_run run = {.count = count,
+                                         .gradient = gradient,
+                                         .value = value,
+                                         .state = {state},
+                                         .gradient_scale = 2.0f,
+                                         .decay = 0.5f,
+                                         .step = 1};
+    sl_optimizer_find("sgd", NULL)->update(&options, sl_kernels_available(0), &run);
+    assert_int_equal(sl_device.settle(NULL), SL_OK);
+    for (size_t i = 0; i < count + BEHIND; i++) {
+        const float g = 2.0f * gradient[i] + 0.5f * before[i], m = momentum * state_before[i] + g;
+        const bool own = i < count;
+        assert_true(value[i] == (own ? before[i] - 0.25f * (nesterov ? g + momentum * m : m) : before[i]));
+        assert_true(state[i] == (own && momentum > 0 ? m : state_before[i]));
+    }
+    float *const arrays[] = {value, state, gradient, before, state_before};
+    for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) release_array(arrays[a]);
+}
+
+/* Counts around the ends of a GPU's teams, by any number of teams. */
+static void each_element_is_updated_once(void **state) {
+    (void)state;
+    static const size_t counts[] = {1, 127, 128, 129, 255, 256, 257, 1001};
+    for (int time = 0; time < 3; time++) {
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            expect_exact_step(counts[c], 0.0f, false);
+            expect_exact_step(counts[c], 0.5f, false);
+            expect_exact_step(counts[c], 0.5f, true);
         }
-        update(&storage, 1, &options, sl_kernels_available(0), 1, 1.0f);
-        for (int i = 0; i < N; i++) assert_true(storage.loop.value[i] == (float)i - 0.25f * (float)(N - i));
-        free_storage(&storage);
     }
 }
 
@@ -224,7 +251,7 @@ static void patterns_are_apart_by_commas(void **state) {
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sgd_gives_pytorch_numbers),          cmocka_unit_test(long_arrays_are_updated_to_their_ends),
+        cmocka_unit_test(sgd_gives_pytorch_numbers),          cmocka_unit_test(each_element_is_updated_once),
         cmocka_unit_test(the_trainer_takes_sgd_steps),        cmocka_unit_test(sharing_the_state_out_changes_no_bits),
         cmocka_unit_test(a_rule_leaves_biases_and_norms_out), cmocka_unit_test(the_first_rule_that_matches_decides),
         cmocka_unit_test(patterns_are_apart_by_commas),
