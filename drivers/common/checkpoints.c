@@ -17,6 +17,7 @@
 #include "drivers/command_line/called.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/output.h"
+#include "layers/records/snapshot/protection_folder.h"
 #include "layers/records/snapshot/saved_parts.h"
 
 enum { MOST_KEPT = 1000000, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 };
@@ -43,6 +44,10 @@ const struct sl_option sl_checkpoint_table[] = {
      .help =
          "go on from the latest checkpoint in DIR, or from the checkpoint file DIR, with the options and data of its "
          "run, as far as no others are given; --steps counts the steps before the checkpoint, too"},
+    {"protect", SL_OPTION_INTEGER, FIELD(protect), .min = 0, .max = 1, .read = "save",
+     .help = "1: each step's state also lies in memory that outlives the processes, in /dev/shm, and a restart goes on "
+             "from there; the default with --restart and several processes. 0: a restart goes on from the last "
+             "checkpoint"},
     {"restart", SL_OPTION_INTEGER, FIELD(restart), .min = 0, .max = MOST_RESTARTS,
      .help =
          "start the run again when it dies, up to N times, from its last checkpoint: needs --save and --save-every; "
@@ -225,6 +230,12 @@ int sl_checkpoints_evaluated(struct sl_checkpoints *c, int64_t step, double loss
 
 /* ---- before the run, in all processes ---- */
 
+static int make_protection(struct sl_checkpoints *c, struct sl_error *error) {
+    if (!c->options.save || !c->options.protect) return SL_OK;
+    c->protection = sl_protection_new(c->coordinates);
+    return c->protection ? SL_OK : sl_error_set(error, SL_FAILED, "--protect: no memory");
+}
+
 int sl_checkpoints_open(struct sl_checkpoints *c, struct sl_error *error) {
     struct sl_checkpoint about = {0};
     c->best = -1;
@@ -232,10 +243,12 @@ int sl_checkpoints_open(struct sl_checkpoints *c, struct sl_error *error) {
     c->first = about.step;
     if (keeps_best(c)) SL_TRY(prepare_best(c, error));
     if (c->options.save) SL_TRY(prepare_directory(c, error));
+    SL_TRY(make_protection(c, error));
     return c->options.async ? sl_snapshot_start(&c->snapshot, error) : SL_OK;
 }
 
 int sl_checkpoints_join(struct sl_checkpoints *c, struct sl_error *error) {
+    SL_TRY(make_protection(c, error));
     return c->options.async && c->options.parts ? sl_snapshot_start(&c->snapshot, error) : SL_OK;
 }
 
@@ -243,6 +256,8 @@ int sl_checkpoints_join(struct sl_checkpoints *c, struct sl_error *error) {
 void sl_checkpoints_close(struct sl_checkpoints *c) {
     sl_snapshot_close(c->snapshot);
     c->snapshot = NULL;
+    sl_protection_close(c->protection);
+    c->protection = NULL;
     if (c->locked) close(c->lock);
     c->locked = false;
 }
@@ -261,6 +276,7 @@ static bool in_parts(const struct sl_checkpoint_options *options, const struct s
 
 int sl_checkpoints_plan_bytes(const struct sl_checkpoint_options *options, struct sl_spmd *self,
                               struct sl_trainer *trainer, struct sl_budget *budget) {
+    if (options->save && options->protect) SL_TRY(sl_protection_plan_bytes(self, trainer, budget));
     return options->async ? sl_snapshot_plan_bytes(self, trainer, in_parts(options, self), budget) : SL_OK;
 }
 
@@ -278,12 +294,23 @@ static int share_lock(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_
     return SL_OK;
 }
 
+static int open_protection(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
+    const struct sl_checkpoint about = {.seed = c->seed};
+    bool shared = false;
+    SL_TRY(sl_protection_open(c->protection, self, trainer, c->options.save, c->options.resume ? c->from : NULL, &about,
+                              c->setting, c->notes, &shared));
+    if (!shared && self->coordinate == 0)
+        sl_remark("--protect: the processes do not see one " SL_PROTECTION_ROOT
+                  ": steps are not kept in memory, and a restart goes on from the last checkpoint in %s",
+                  c->options.save);
+    return SL_OK;
+}
+
 int sl_checkpoints_make_room(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
     const bool parts = in_parts(&c->options, self);
-    if (parts) {
-        SL_TRY(sl_saved_parts_prove(self, trainer, c->options.save));
-        SL_TRY(share_lock(c, self, trainer));
-    }
+    if (parts) SL_TRY(sl_saved_parts_prove(self, trainer, c->options.save));
+    if (parts || (c->protection && self->engine->table->apart)) SL_TRY(share_lock(c, self, trainer));
+    if (c->protection) SL_TRY(open_protection(c, self, trainer));
     return c->options.async ? sl_snapshot_open(c->snapshot, self, trainer, parts) : SL_OK;
 }
 
@@ -315,6 +342,17 @@ int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, st
     SL_TRY(save_now(c, self, trainer, &about, new));
     if (self->coordinate != 0) return SL_OK;
     return sl_checkpoint_prune(c->options.save, step, kept_latest(c), c->best, &self->error);
+}
+
+int sl_checkpoints_protect(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer,
+                           int64_t samples, bool last) {
+    return c->protection && !last ? sl_protection_commit(c->protection, self, trainer, samples) : SL_OK;
+}
+
+/* After the death of another coordinate, sl_progress fails. */
+void sl_checkpoints_end(const struct sl_checkpoints *c, struct sl_spmd *self, int status) {
+    if (!c->protection || (status == SL_OK && self->coordinate != 0)) return;
+    if (status == SL_OK || sl_progress(self) == SL_OK) sl_protection_end(c->protection, self);
 }
 
 /* ---- messages for people ---- */

@@ -3,6 +3,7 @@
 #define SL_DRIVERS_COMMON_CHECKPOINTS_H
 
 #include "drivers/common/options.h"
+#include "layers/records/snapshot/protection.h"
 #include "layers/records/snapshot/snapshot.h"
 
 enum { SL_MOST_SETTINGS = 24 };
@@ -16,6 +17,7 @@ struct sl_checkpoint_options {
     int keep;                  /* checkpoints to keep; 0: the latest and the best */
     bool parts;                /* each process writes its own part */
     bool async;                /* a thread writes while the run continues */
+    int protect;               /* 1: each step is also kept in memory that outlives the process; 0: not */
     int restart;               /* limit of restarts after a run dies (drivers/training/restart.h) */
     const char *launcher;      /* command line of the launcher; NULL: the engine's default */
     int restart_mesh;          /* enum sl_restart_mesh */
@@ -34,14 +36,16 @@ struct sl_checkpoints {
     bool brief;                                      /* a program reads stdout: fewer messages for people */
     bool compares;                                   /* replicas, before a checkpoint is written */
     int64_t evaluate_every;                          /* steps between evaluations; 0: none */
+    int coordinates;                                 /* of the mesh */
     /* Filled in by sl_checkpoints_open. */
     char from[SL_MAX_PATH]; /* the file that --resume has found, */
     int64_t first;          /* and the number of steps it was saved after */
     int64_t best;           /* steps of the checkpoint with the least evaluation loss; -1: none */
     double best_loss;
     bool locked;
-    int lock;                     /* file descriptor of the save directory, locked; with parts, one per process */
-    struct sl_snapshot *snapshot; /* in a process that writes, with --save-async; otherwise NULL */
+    int lock;                         /* file descriptor of the save directory, locked; with parts, one per process */
+    struct sl_snapshot *snapshot;     /* in a process that writes, with --save-async; otherwise NULL */
+    struct sl_protection *protection; /* with --protect; otherwise NULL */
 };
 
 /* Writes to FILE the latest checkpoint of PATH if PATH is a directory, otherwise PATH itself. If a later checkpoint
@@ -85,6 +89,14 @@ int sl_checkpoints_make_room(struct sl_checkpoints *checkpoints, struct sl_spmd 
  * disk. */
 int sl_checkpoints_save(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
                         int64_t samples, bool last);
+
+/* Call it in each coordinate after each step but the LAST, when its records are written: with --protect, keeps the step
+ * in memory. */
+int sl_checkpoints_protect(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
+                           int64_t samples, bool last);
+/* Call it in a coordinate whose training has ended with STATUS: after an error of its own, such as values that are not
+ * finite, the steps in memory are not to be trusted, and are removed. */
+void sl_checkpoints_end(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, int status);
 
 /* Call it on coordinate 0, after an evaluation of the saved state after STEP steps gave LOSS. With --keep best the
  * checkpoint stays if no other had less, and DIR/best.json names it. */

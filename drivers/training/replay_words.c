@@ -9,16 +9,15 @@
 
 /* Options left out: they choose where a run goes, its output and its restarts, but do not affect results. */
 static const char *const left_out[] = {
-    "check-replicas", "checked",     "delay-ms",       "dry-run",       "engine",
-    "gradients",      "graph",       "journal",        "journal-every", "journal-messages",
-    "json",           "keep",        "progress-every", "launcher",      "log-every",
-    "metrics",        "profile",     "replay",         "restart",       "restart-mesh",
-    "resume",         "save",        "save-async",     "save-every",    "save-parts",
-    "show-placement", "tensorboard", "timeout",        "trace",         NULL};
+    "check-replicas", "checked",    "delay-ms",       "dry-run",          "engine",  "gradients",
+    "graph",          "journal",    "journal-every",  "journal-messages", "json",    "keep",
+    "progress-every", "launcher",   "log-every",      "metrics",          "profile", "protect",
+    "replay",         "restart",    "restart-mesh",   "resume",           "save",    "save-async",
+    "save-every",     "save-parts", "show-placement", "tensorboard",      "timeout", "trace"};
 
 static bool is_left_out(const char *name) {
-    for (const char *const *other = left_out; *other; other++)
-        if (!strcmp(name, *other)) return true;
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+        if (!strcmp(name, left_out[i])) return true;
     return false;
 }
 

@@ -11,17 +11,23 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "collectives/launcher.h"
+#include "drivers/training/launched.h"
+#include "layers/records/snapshot/protection_folder.h"
 
 /* Seconds to wait: for a launcher's remaining processes to end by themselves, then for them to end after being
  * killed, and for the directory's lock, which such processes on other machines may hold. */
 static const double time_to_end = 10, time_to_die = 5, time_to_unlock = 30;
+/* Seconds for the other processes to print why they end, once one has ended; between two looks for processes; and after
+ * which a launcher has started all on this machine. */
+static const double time_to_tell = 0.3, time_to_look = 0.02, time_to_start = 20;
 
-enum { MORE = 16, MESH_TEXT = 256 }; /* words added to the command line; bytes of a mesh */
+enum { MORE = 16, MESH_TEXT = 256, MOST_TRIES = 3 }; /* words added to the command line; bytes of a mesh */
 
 struct watcher {
     const struct sl_options *options;
@@ -33,12 +39,16 @@ struct watcher {
     char **argv;
     struct sl_mesh mesh;       /* of the next run */
     char mesh_text[MESH_TEXT]; /* if different from the command line's mesh; else "" */
-    int fruitless;             /* runs in a row without a saved checkpoint */
-    int64_t last;              /* steps of the latest checkpoint when the present run began; -1: none */
+    bool protects;             /* steps are kept in memory */
+    bool lost;                 /* the watcher has ended the last run, because one of its processes had ended */
+    int fruitless;             /* runs in a row without a saved checkpoint or a step in memory */
+    int64_t last;              /* steps of the latest of them when the present run began; -1: none */
+    int64_t memory;            /* number of the step in memory that the next run goes on from; -1: none */
     char from[SL_MAX_PATH];    /* the checkpoint to resume from */
     int64_t before;            /* steps of the latest checkpoint before the first run; -1: none */
     sigset_t signals, usual;
-    int asked; /* the terminating signal that has arrived; 0: none */
+    int arrived; /* descriptor to read the signals from */
+    int asked;   /* the terminating signal that has arrived; 0: none */
 };
 
 /* ---- the command line ---- */
@@ -106,6 +116,7 @@ static void complete(struct watcher *w, bool goes_on) {
     w->words = w->count;
     add_options(w, goes_on);
     add(w, "--restart", "0");
+    add(w, "--protect", w->protects ? "1" : "0");
     if (goes_on) add(w, "--resume", w->from);
     if (*w->mesh_text) add(w, "--mesh", w->mesh_text);
 }
@@ -202,35 +213,56 @@ static void hold_signals(struct watcher *w) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&w->signals, numbers[i]);
     if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN) sigaddset(&w->signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &w->signals, &w->usual);
+    w->arrived = signalfd(-1, &w->signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Handles a signal that may end the run: passes it on to CHILD (0: none) unless it came from the terminal, which has
- * sent it to the child, too. */
-static void pass_on(struct watcher *w, int number, const siginfo_t *info, pid_t child) {
-    if (number == SIGCHLD) return;
-    w->asked = number;
-    if (child && info->si_code <= 0) kill(child, number);
+/* Handles a signal that may end the run, if one has arrived: passes it on to CHILD (0: none) unless it came from the
+ * terminal, which has sent it to the child, too. */
+static void pass_on(struct watcher *w, pid_t child) {
+    struct signalfd_siginfo info;
+    if (read(w->arrived, &info, sizeof info) != sizeof info || info.ssi_signo == SIGCHLD) return;
+    w->asked = (int)info.ssi_signo;
+    if (child && info.ssi_code <= 0) kill(child, w->asked);
 }
 
-/* Waits for the child; returns its status as waitpid does. */
+/* Whether to end the run now: some of its processes have ended, since BEGAN, and steps are in memory, which a run that
+ * ends by itself removes first. */
+static bool is_lost(const struct watcher *w, const struct sl_launched *launched, double began) {
+    const bool over = sl_launched_ended(launched) == launched->count || sl_now() > began + time_to_tell;
+    return over && !w->asked && sl_protection_step(w->checkpoints->save) >= 0;
+}
+
+/* Waits for the child; returns its status as waitpid does. With steps in memory, ends the child itself once the
+ * processes that it has launched end. */
 static int await_end(struct watcher *w, pid_t child) {
+    struct sl_launched launched = {0};
+    const double begin = sl_now();
+    double began = 0; /* of the end of the first process; 0: all run */
     int status;
-    for (;;) {
-        siginfo_t info;
-        if (waitpid(child, &status, WNOHANG) == child) return status;
-        const int number = sigwaitinfo(&w->signals, &info);
-        if (number > 0) pass_on(w, number, &info, child);
+    w->lost = false;
+    while (waitpid(child, &status, WNOHANG) != child) {
+        const bool starts = w->protects && w->launcher && launched.count < w->mesh.size && began == 0 &&
+                            sl_now() < begin + time_to_start;
+        const double pause = starts || began > 0 ? time_to_look : -1;
+        if (starts) sl_launched_find(&launched, child, w->program);
+        if (sl_launched_wait(&launched, began == 0, w->arrived, pause < 0 ? -1 : (int)(1e3 * pause)))
+            pass_on(w, child);
+        else if (began == 0 && sl_launched_ended(&launched))
+            began = sl_now();
+        if (began == 0 || w->lost || !is_lost(w, &launched, began)) continue;
+        w->lost = true;
+        sl_launched_kill(child);
     }
+    sl_launched_free(&launched);
+    return status;
 }
 
 /* ---- between two runs ---- */
 
 /* Waits for a moment, or until a signal comes. */
 static void rest(struct watcher *w) {
-    const struct timespec pause = {.tv_nsec = 50000000};
-    siginfo_t info;
-    const int number = sigtimedwait(&w->signals, &info, &pause);
-    if (number > 0) pass_on(w, number, &info, 0);
+    const struct sl_launched none = {0};
+    if (sl_launched_wait(&none, false, w->arrived, w->protects ? 2 : 50)) pass_on(w, 0);
 }
 
 static bool has_children(void) {
@@ -249,11 +281,12 @@ static void kill_children(void) {
 }
 
 /* Waits for processes that a dead launcher has left: they are this process's children now. They may train and save
- * for a while, and must end before the next run looks for the last checkpoint. */
+ * for a while, and must end before the next run looks for the last checkpoint. With steps in memory they are killed at
+ * once. */
 static void await_rest(struct watcher *w) {
-    const double begin = sl_now();
-    while (!w->asked && has_children() && sl_now() < begin + time_to_end + time_to_die) {
-        if (sl_now() > begin + time_to_end) kill_children();
+    const double begin = sl_now(), patience = w->protects ? 0 : time_to_end;
+    while (!w->asked && has_children() && sl_now() < begin + patience + time_to_die) {
+        if (sl_now() >= begin + patience) kill_children();
         rest(w);
     }
 }
@@ -307,26 +340,47 @@ static bool take_fewer(struct watcher *w, bool goes_on) {
     return false;
 }
 
-/* Call it after a run has ended. Returns whether two runs in a row have saved nothing. */
+/* Call it after find_checkpoint. Returns whether two runs in a row have saved nothing. */
 static bool is_stuck(struct watcher *w) {
-    const int64_t last = sl_checkpoint_last_step(w->checkpoints->save);
+    const int64_t saved = sl_checkpoint_last_step(w->checkpoints->save), last = w->memory > saved ? w->memory : saved;
     w->fruitless = last > w->last ? 0 : w->fruitless + 1;
     w->last = last;
     return w->fruitless >= 2;
 }
 
-/* Whether the run has saved a checkpoint of its own to resume from. */
+/* Whether there is a step in memory after AFTER to go on from. If several runs have died after it without another
+ * step, it may be the reason, and is removed. */
+static bool find_memory(struct watcher *w, int64_t after) {
+    w->memory = -1;
+    if (!w->protects) return false;
+    const int64_t step = sl_protection_find(w->checkpoints->save, w->from);
+    if (step >= 0 && w->fruitless >= MOST_TRIES && step <= w->last) {
+        sl_remark("--protect: %d runs in a row have ended without a step after step %" PRId64
+                  " in memory: it is given up",
+                  w->fruitless, step);
+        sl_protection_forget(w->checkpoints->save);
+        return false;
+    }
+    if (step > after) w->memory = step;
+    return step > after;
+}
+
+/* Whether the run has left a step or a checkpoint of its own to resume from. */
 static bool find_checkpoint(struct watcher *w) {
     struct sl_error skipped = {0};
-    if (sl_checkpoint_last_step(w->checkpoints->save) <= w->before) return false;
+    const int64_t saved = sl_checkpoint_last_step(w->checkpoints->save);
+    if (find_memory(w, saved > w->before ? saved : w->before)) return true;
+    if (saved <= w->before) return false;
     return sl_checkpoint_latest(w->checkpoints->save, w->from, &skipped, NULL) == SL_OK;
 }
 
 static int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
 /* "the run was killed by signal 9 (Killed)" */
-static void describe_end(int status, char *text, size_t size) {
-    if (WIFSIGNALED(status))
+static void describe_end(const struct watcher *w, int status, char *text, size_t size) {
+    if (w->lost)
+        snprintf(text, size, "the run lost a process");
+    else if (WIFSIGNALED(status))
         snprintf(text, size, "the run was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
         snprintf(text, size, "the run ended with status %d", WEXITSTATUS(status));
@@ -341,12 +395,21 @@ static bool is_over(const struct watcher *w, int status) {
            (exited == SL_CHECK_FAILED && !w->launcher && !drifts);
 }
 
+/* Writes the place that the next run goes on from. */
+static void describe_place(const struct watcher *w, bool found, char place[SL_MAX_PATH]) {
+    const char *resumed = w->checkpoints->resume ? w->checkpoints->resume : "the beginning";
+    if (w->memory >= 0)
+        snprintf(place, SL_MAX_PATH, "memory, after %" PRId64 " steps", w->memory);
+    else
+        snprintf(place, SL_MAX_PATH, "%s", found ? w->from : resumed);
+}
+
 /* Whether to start the run again, after RESTARTS restarts; reports the decision. */
 static bool goes_on(struct watcher *w, int status, int restarts, struct sl_error *error) {
     const int most = w->checkpoints->restart;
     char end[120];
     if (is_over(w, status)) return false;
-    describe_end(status, end, sizeof end);
+    describe_end(w, status, end, sizeof end);
     if (restarts == most) {
         sl_remark("%s; it was started again as often as --restart %d allows", end, most);
         return false;
@@ -355,22 +418,42 @@ static bool goes_on(struct watcher *w, int status, int restarts, struct sl_error
     await_lock(w);
     if (w->asked) return false;
     const bool found = find_checkpoint(w), stuck = is_stuck(w);
-    const char *resumed = w->checkpoints->resume ? w->checkpoints->resume : "the beginning";
-    char why[2 * MESH_TEXT] = "";
+    char why[2 * MESH_TEXT] = "", place[SL_MAX_PATH];
+    describe_place(w, found, place);
     if (stuck && w->checkpoints->restart_mesh == SL_RESTART_FEWER && take_fewer(w, found)) {
         snprintf(why, sizeof why, " on %s: two runs in a row have saved nothing", w->mesh_text);
         w->fruitless = 0;
         if (begin_words(w, error)) return false;
     }
     complete(w, found);
-    sl_remark("%s; restart %d of %d goes on from %s%s", end, restarts + 1, most, found ? w->from : resumed, why);
+    sl_remark("%s; restart %d of %d goes on from %s%s", end, restarts + 1, most, place, why);
+    return true;
+}
+
+/* Whether --resume and --save name one directory. */
+static bool resumes_own(const struct watcher *w) {
+    const struct sl_checkpoint_options *options = w->checkpoints;
+    char *saved = realpath(options->save, NULL), *resumed = options->resume ? realpath(options->resume, NULL) : NULL;
+    const bool same = saved && resumed && !strcmp(saved, resumed);
+    free(saved);
+    free(resumed);
+    return same;
+}
+
+/* Whether the first run goes on from a step in memory that a dead run has left, whose watcher died, too. */
+static bool takes_over(struct watcher *w) {
+    w->memory = -1;
+    if (!w->protects || !resumes_own(w)) return false;
+    await_lock(w);
+    if (w->asked || !find_memory(w, w->before)) return false;
+    sl_remark("goes on from memory, after %" PRId64 " steps: an earlier run has left them", w->memory);
     return true;
 }
 
 static int supervise(struct watcher *w, struct sl_error *error) {
     int restarts = 0, status;
     w->before = w->last = sl_checkpoint_last_step(w->checkpoints->save);
-    complete(w, false);
+    complete(w, takes_over(w));
     do {
         pid_t child = 0;
         SL_TRY(start(w, &child, error));
@@ -386,6 +469,7 @@ int sl_restart(const struct sl_options *options, const char *command, const stru
     int status = check(&w, &error);
     if (status == SL_OK) status = sl_mesh_parse(&w.mesh, common->mesh, &error);
     if (status == SL_OK) status = begin_words(&w, &error);
+    w.protects = sl_option_given(options, "protect") ? checkpoints->protect : w.launcher != NULL;
     if (status == SL_OK) {
         hold_signals(&w);
         prctl(PR_SET_CHILD_SUBREAPER, 1);

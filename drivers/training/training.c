@@ -11,6 +11,7 @@
 #include "drivers/speed/profile_report.h"
 #include "drivers/training/memory_check.h"
 #include "drivers/training/replay.h"
+#include "drivers/training/reports/saving_report.h"
 #include "drivers/training/shardings_report.h"
 #include "layers/records/replay/ring.h"
 #include "layers/training/exchange.h"
@@ -156,6 +157,8 @@ static int train(struct sl_training *training, struct sl_worker *worker, struct 
                                    sl_training_samples(worker, number + 1), last));
         if (type->after) SL_TRY(type->after(worker, &step, last));
         if (worker->self->coordinate == 0) SL_TRY(sl_report_flush(&training->report, &worker->self->error));
+        SL_TRY(sl_checkpoints_protect(&training->checkpoints, worker->self, worker->trainer,
+                                      sl_training_samples(worker, number + 1), last));
     }
     if (training->steps == 0 && starts)
         SL_TRY(sl_checkpoints_save(&training->checkpoints, worker->self, worker->trainer, 0, true));
@@ -206,6 +209,7 @@ static int run_coordinate(struct sl_training *training, struct sl_spmd *self, st
     if (fits && !training->job->options->dry_run) {
         if (status == SL_OK) status = sl_worker_open(&worker, training->from);
         if (status == SL_OK) status = train(training, &worker, ring, &journal);
+        sl_checkpoints_end(&training->checkpoints, self, status);
     }
     sl_worker_close(&worker);
     sl_journal_close(journal);
@@ -249,6 +253,7 @@ static void open_checkpoints(struct sl_training *training, uint64_t seed) {
     training->checkpoints.command = training->command;
     training->checkpoints.notes = &training->notes;
     training->checkpoints.brief = training->json;
+    training->checkpoints.coordinates = training->job->mesh.size;
     training->checkpoints.compares = training->job->options->check_replicas;
 }
 
@@ -314,22 +319,6 @@ static void add_forecast(struct sl_training *training, json_t *object) {
     if (!isnan(measured.bubble)) json_object_set_new(object, "measured_bubble", sl_json_real(measured.bubble));
 }
 
-/* Describes the time taken by background saving between steps; NULL without memory. */
-static json_t *describe_snapshots(const struct sl_snapshot_account *of) {
-    return json_pack("{sI sI so so so}", "count", (json_int_t)of->copies, "bytes", (json_int_t)of->bytes, "copy_ms",
-                     sl_json_real(1e3 * of->copied / (double)of->copies), "bytes_per_second",
-                     sl_json_real((double)of->bytes * (double)of->copies / of->copied), "waited_ms",
-                     sl_json_real(1e3 * of->waited));
-}
-
-static void print_snapshots(const struct sl_snapshot_account *of) {
-    if (!of->copies) return;
-    printf(
-        "saved in the background: %lld copies of %.1f MB, each in %.2f ms (%.2f GB/s); %.1f ms of waiting for writes\n",
-        (long long)of->copies, (double)of->bytes / 1e6, 1e3 * of->copied / (double)of->copies,
-        (double)of->bytes * (double)of->copies / of->copied / 1e9, 1e3 * of->waited);
-}
-
 static int report_end(struct sl_training *training, struct sl_error *error) {
     const struct sl_checkpoint_options *options = &training->checkpoints.options;
     json_t *object = training->type->end(training);
@@ -343,10 +332,7 @@ static int report_end(struct sl_training *training, struct sl_error *error) {
     if (object) json_object_set_new(object, "cores", json_integer(training->job->cores)); /* 0: unknown */
     if (object) json_object_set_new(object, "fused", json_integer(run_of(training)));
     if (object && training->forecast && training->forecast->made) add_forecast(training, object);
-    if (object && options->async) {
-        const struct sl_snapshot_account account = sl_snapshot_account(training->checkpoints.snapshot);
-        json_object_set_new(object, "snapshots", describe_snapshots(&account));
-    }
+    if (object) sl_saving_describe(&training->checkpoints, object);
     if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
     if (object && saves(training) && sl_checkpoint_at(options->save, step, saved))
         json_object_set_new(object, "saved", json_string(saved));
@@ -374,10 +360,7 @@ static int finish(struct sl_training *training, struct sl_error *error) {
         training->forecast->settle(training->forecast, training, steps_profiled(training), training->report.seconds);
     SL_TRY(report_end(training, error));
     if (!training->json && training->forecast && training->forecast->made) print_forecast(training);
-    if (!training->json && options->checkpoints.async) {
-        const struct sl_snapshot_account account = sl_snapshot_account(training->checkpoints.snapshot);
-        print_snapshots(&account);
-    }
+    if (!training->json) sl_saving_print(&training->checkpoints);
     if (!training->json) sl_memory_print_end(stdout, training->memory, &job->mesh, options->profile);
     if (options->gradients && training->type->name) SL_TRY(training->type->name(training, &training->gradients, error));
     if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))

@@ -140,30 +140,39 @@ int sl_safetensors_write(const struct sl_store *store, const char *path, struct 
 
 /* ---- writing in place ---- */
 
-/* Reserves the draft's full length on the disk, and maps it. Returns 0, or an errno. */
-static int reserve(struct sl_store *store, size_t bytes) {
+/* Reserves the full length of the file DESCRIPTOR, and maps it with FLAGS. Returns 0, or an errno. */
+static int reserve(struct sl_store *store, int descriptor, size_t bytes, int flags) {
     int number;
-    do number = posix_fallocate(store->draft->descriptor, 0, (off_t)bytes);
+    do number = posix_fallocate(descriptor, 0, (off_t)bytes);
     while (number == EINTR);
     if (number) return number;
-    void *mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, store->draft->descriptor, 0);
+    void *mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, descriptor, 0);
     if (mapping == MAP_FAILED) return errno;
     store->mapping = mapping;
     store->mapped = bytes;
     return 0;
 }
 
-static int lay_out(struct sl_store *store, const char *header, size_t length, struct sl_error *error) {
-    size_t bytes = length;
-    for (int i = 0; i < store->count; i++) bytes += sl_tensor_bytes(&store->tensor[i]);
-    const int number = reserve(store, bytes);
-    if (number) return sl_draft_finish(store->draft, number, error);
-    memcpy(store->mapping, header, length);
+/* Bytes of a file whose header has LENGTH. */
+static size_t bytes_with(const struct sl_store *store, size_t length) {
+    for (int i = 0; i < store->count; i++) length += sl_tensor_bytes(&store->tensor[i]);
+    return length;
+}
+
+/* Places the tensors in the mapping, after LENGTH bytes. */
+static void place_tensors(struct sl_store *store, size_t length) {
     char *place = store->mapping + length;
     for (int i = 0; i < store->count; i++) {
         store->tensor[i].array.data = place;
         place += sl_tensor_bytes(&store->tensor[i]);
     }
+}
+
+static int lay_out(struct sl_store *store, const char *header, size_t length, struct sl_error *error) {
+    const int number = reserve(store, store->draft->descriptor, bytes_with(store, length), 0);
+    if (number) return sl_draft_finish(store->draft, number, error);
+    memcpy(store->mapping, header, length);
+    place_tensors(store, length);
     return SL_OK;
 }
 
@@ -202,4 +211,43 @@ int sl_safetensors_commit(struct sl_store *store, int (*between)(void *arg), voi
     if (status == SL_OK) status = sl_draft_finish(store->draft, number, error);
     sl_store_free(store);
     return status;
+}
+
+/* ---- memory that outlives the process ---- */
+
+int sl_safetensors_place(struct sl_store *store, const char *path, int *number, struct sl_error *error) {
+    size_t length;
+    sl_store_sort(store);
+    char *header = check_and_describe(store, store->tensor, path, &length, error);
+    *number = header ? 0 : ENOMEM;
+    if (!header) return SL_FAILED;
+    free(header);
+    const int descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    *number = descriptor < 0 ? errno : reserve(store, descriptor, bytes_with(store, length), MAP_POPULATE);
+    if (descriptor >= 0) close(descriptor);
+    if (*number) return sl_error_set(error, SL_FAILED, "%s: cannot be made: %s", path, strerror(*number));
+    place_tensors(store, length);
+    return SL_OK;
+}
+
+/* Stores the header's length, the file's first bytes; 0: the file is invalid. Earlier stores come first. */
+static void set_length(struct sl_store *store, uint64_t length) {
+    __atomic_store_n((uint64_t *)(void *)store->mapping, length, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void sl_safetensors_unseal(struct sl_store *store) { set_length(store, 0); }
+
+int sl_safetensors_seal(struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error) {
+    struct sl_store kept = *store; /* not mapped: its pages stay in this process */
+    size_t length;
+    kept.mapping = NULL;
+    SL_TRY(sl_checksums_make(&kept, store->tensor, "memory", between, arg, error));
+    char *header = check_and_describe(store, store->tensor, "memory", &length, error);
+    if (!header) return SL_FAILED;
+    const bool fits = bytes_with(store, length) == store->mapped;
+    if (fits) memcpy(store->mapping + LENGTH, header + LENGTH, length - LENGTH);
+    if (fits) set_length(store, length - LENGTH);
+    free(header);
+    return fits ? SL_OK : sl_error_set(error, SL_FAILED, "memory: the header has another length");
 }

@@ -50,5 +50,18 @@ int sl_safetensors_create(struct sl_store *store, const char *path, struct sl_er
  * and that status returned. SL_FAILED as for sl_safetensors_write. */
 int sl_safetensors_commit(struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error);
 
+/* ---- memory that outlives the process ---- */
+
+/* Makes the new file PATH, in a file system in memory, for STORE, whose tensors and notes are declared and which has
+ * checksums. Reserves all its space; the tensors lie in it. It is no valid file until it is sealed. SL_FAILED if it
+ * cannot be made; *NUMBER is then the errno. Free STORE also after a failure; the file stays. */
+int sl_safetensors_place(struct sl_store *store, const char *path, int *number, struct sl_error *error);
+/* Makes the file invalid; then its tensors may be written. */
+void sl_safetensors_unseal(struct sl_store *store);
+/* Makes the file valid, with checksums, by a single store after all others: a process that is killed meanwhile leaves
+ * an invalid file. Notes may have changed, but not their lengths. SL_FAILED if a float is not finite or memory is
+ * short; BETWEEN as for sl_safetensors_commit. The file then stays invalid. */
+int sl_safetensors_seal(struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error);
+
 SL_END_C
 #endif

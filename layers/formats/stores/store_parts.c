@@ -342,3 +342,49 @@ bool sl_parts_are_cut(const char *path, struct sl_error *error) {
     sl_store_free(&store);
     return cut;
 }
+
+/* ---- an index with other parts ---- */
+
+/* Opens and parses the index alone. Close SOURCE's contents and index also after a failure. */
+static int read_alone(struct source *source) {
+    SL_TRY(sl_contents_open(&source->contents, source->path, source->error));
+    return parse(source);
+}
+
+int sl_parts_count(const char *path) {
+    struct source source = {.path = path};
+    const int status = read_alone(&source);
+    const size_t parts = status ? 0 : json_array_size(json_object_get(source.index, "parts"));
+    json_decref(source.index);
+    sl_contents_close(&source.contents);
+    return parts <= SL_MOST_COORDINATES ? (int)parts : 0;
+}
+
+/* Replaces INDEX's parts and notes; false if memory is short. */
+static bool renew(json_t *index, const struct sl_store *notes, int parts, const struct sl_part *part) {
+    json_t *files = json_array(), *texts = json_object_get(index, "notes");
+    bool valid = !json_object_del(index, "shardloop.xxh3");
+    for (int i = 0; i < parts && valid; i++) valid = !json_array_append_new(files, describe_part(&part[i]));
+    for (int i = 0; i < notes->notes && valid; i++)
+        valid = !json_object_set_new(texts, notes->note[i].key, json_string(notes->note[i].text));
+    return !json_object_set_new(index, "parts", files) && valid;
+}
+
+int sl_parts_renew_index(const char *from, const struct sl_store *notes, int parts, const struct sl_part *part,
+                         const char *path, struct sl_error *error) {
+    struct source source = {.path = from, .error = error};
+    struct sl_draft draft = {0};
+    size_t length = 0;
+    char *text = NULL;
+    int status = read_alone(&source);
+    if (status == SL_OK && json_array_size(json_object_get(source.index, "parts")) != (size_t)parts)
+        status = sl_error_set(error, SL_BAD_INPUT, "%s: its parts are not %d", from, parts);
+    if (status == SL_OK && renew(source.index, notes, parts, part)) text = print(json_incref(source.index), &length);
+    if (status == SL_OK && !text) status = sl_error_set(error, SL_FAILED, "%s: no memory for the index", path);
+    if (status == SL_OK) status = sl_draft_open(&draft, path, SL_LINKS_REPLACED, error);
+    if (status == SL_OK) status = sl_draft_finish(&draft, sl_draft_write(&draft, text, length), error);
+    json_decref(source.index);
+    sl_contents_close(&source.contents);
+    free(text);
+    return status;
+}

@@ -1,0 +1,31 @@
+/* launched.h - a run's processes on this machine, below its launcher.
+ *
+ * A launcher may take seconds to end after one of its processes has died. Whoever watches the processes themselves
+ * knows at once. */
+#ifndef SL_DRIVERS_TRAINING_LAUNCHED_H
+#define SL_DRIVERS_TRAINING_LAUNCHED_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Zero-initialize; free with sl_launched_free. */
+struct sl_launched {
+    int count, room;
+    struct sl_launched_process {
+        pid_t process;
+        int descriptor; /* readable once the process has ended */
+    } *list;
+};
+
+/* Lists the processes below LAUNCHER whose program is the file PROGRAM. */
+void sl_launched_find(struct sl_launched *members, pid_t launcher, const char *program);
+/* The number of listed processes that have ended. */
+int sl_launched_ended(const struct sl_launched *members);
+/* Waits until a signal can be read from SIGNALS (signalfd), a listed process ends (with ENDS), or MILLISECONDS are over
+ * (-1: no limit). Returns whether there is a signal. */
+bool sl_launched_wait(const struct sl_launched *members, bool ends, int signals, int milliseconds);
+/* Kills LAUNCHER and all processes below it by SIGKILL. */
+void sl_launched_kill(pid_t launcher);
+void sl_launched_free(struct sl_launched *members);
+
+#endif

@@ -1,0 +1,198 @@
+/* protection_folder.c - names, finds and removes the folder in memory of a run's latest steps. */
+#include "layers/records/snapshot/protection_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "layers/formats/stores/store_parts.h"
+#include "spmd/base/hash.h"
+
+/* ---- names ---- */
+
+int sl_protection_name(const char *save, char folder[SL_MAX_PATH], struct sl_error *error) {
+    char digits[SL_HASH_DIGITS + 1], *real = realpath(save, NULL);
+    if (!real) return sl_error_set(error, SL_BAD_INPUT, "--protect: %s: %s", save, strerror(errno));
+    snprintf(folder, SL_MAX_PATH, "%s/%s%ld-%s", SL_PROTECTION_ROOT, SL_PROTECTION_PREFIX, (long)getuid(),
+             sl_hash_print(sl_hash(real, strlen(real)), digits));
+    free(real);
+    return SL_OK;
+}
+
+void sl_protection_part(const char *start, int place, int part, int parts, char path[SL_MAX_PATH]) {
+    snprintf(path, SL_MAX_PATH, "%.*s/%d.part-%d-of-%d.safetensors", SL_MAX_PATH - 100, start, place, part, parts);
+}
+
+/* ---- making ---- */
+
+/* Writes the real path of SAVE to the folder's file `save`. */
+static bool note_save(const char *folder, const char *save) {
+    char path[SL_MAX_PATH];
+    char *real = realpath(save, NULL);
+    snprintf(path, sizeof path, "%.*s/save", SL_MAX_PATH - 10, folder);
+    FILE *file = real ? fopen(path, "w") : NULL;
+    bool written = file && fputs(real, file) >= 0;
+    if (file) written = !fclose(file) && written;
+    free(real);
+    return written;
+}
+
+int sl_protection_make(const char *save, char start[SL_MAX_PATH], struct sl_error *error) {
+    char folder[SL_MAX_PATH];
+    struct stat about;
+    SL_TRY(sl_protection_name(save, folder, error));
+    if (mkdir(folder, 0700) && errno != EEXIST)
+        return sl_error_set(error, SL_BAD_INPUT, "--protect: %s cannot be made: %s", folder, strerror(errno));
+    if (lstat(folder, &about) || !S_ISDIR(about.st_mode) || about.st_uid != getuid())
+        return sl_error_set(error, SL_BAD_INPUT, "--protect: %s is no folder of this user", folder);
+    snprintf(start, SL_MAX_PATH, "%.*s/XXXXXX", SL_MAX_PATH - 10, folder);
+    if (note_save(folder, save) && mkdtemp(start)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--protect: no folder can be made in %s: %s", folder, strerror(errno));
+}
+
+/* ---- lists ---- */
+
+/* Calls USE with the path of each entry of FOLDER. */
+static void each_entry(const char *folder, void (*use)(const char *path, void *arg), void *arg) {
+    DIR *open = opendir(folder);
+    char path[SL_MAX_PATH];
+    for (const struct dirent *entry; open && (entry = readdir(open));) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        if (snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < SL_MAX_PATH) use(path, arg);
+    }
+    if (open) closedir(open);
+}
+
+/* ---- removing ---- */
+
+static void remove_file(const char *path, void *arg) {
+    (void)arg;
+    unlink(path);
+}
+
+/* Removes an entry of the folder, unless it has the file EXCEPT. */
+static void remove_start(const char *path, void *except) {
+    const size_t length = strlen(path);
+    if (except && !strncmp(path, except, length) && ((const char *)except)[length] == '/') return;
+    if (except && !strcmp(path + length - 5, "/save")) return;
+    if (!unlink(path) || (errno != EISDIR && errno != EPERM)) return;
+    each_entry(path, remove_file, NULL);
+    rmdir(path);
+}
+
+void sl_protection_remove(const char *folder, const char *except) {
+    each_entry(folder, remove_start, (char *)(uintptr_t)except);
+    if (!except) rmdir(folder);
+}
+
+void sl_protection_forget(const char *save) {
+    char folder[SL_MAX_PATH];
+    if (!sl_protection_name(save, folder, NULL)) sl_protection_remove(folder, NULL);
+}
+
+/* ---- finding ---- */
+
+/* A step in a folder of a start. */
+struct found {
+    char start[SL_MAX_PATH];
+    int place, parts;
+    int64_t step, samples;
+};
+
+static int64_t number_of(const struct sl_store *store, const char *key) {
+    const char *text = sl_store_note(store, key);
+    return text ? strtoll(text, NULL, 10) : -1;
+}
+
+/* Reads the number of part PART's step, and its root; false if the part is invalid. */
+static bool read_part(struct found *found, int part, uint64_t *root) {
+    struct sl_store store = {0};
+    char path[SL_MAX_PATH];
+    sl_protection_part(found->start, found->place, part, found->parts, path);
+    const bool valid = sl_safetensors_map(&store, path, NULL) == SL_OK && store.checksums;
+    const int64_t step = valid ? number_of(&store, "step") : -1;
+    if (part == 1) found->step = step, found->samples = number_of(&store, "samples");
+    *root = store.root;
+    sl_store_free(&store);
+    return step >= 0 && step == found->step;
+}
+
+/* Whether the step counts; fills in its numbers. ROOT [parts] may be NULL. */
+static bool counts(struct found *found, uint64_t *root) {
+    uint64_t one;
+    bool valid = found->parts > 0;
+    for (int part = 1; part <= found->parts && valid; part++)
+        valid = read_part(found, part, root ? &root[part - 1] : &one);
+    return valid;
+}
+
+/* Looks at a folder of a start; LATEST receives its step if it is later. */
+static void look(const char *path, void *latest) {
+    struct found *best = latest, found = {0};
+    char layout[SL_MAX_PATH];
+    if (snprintf(layout, sizeof layout, "%s/%s", path, SL_PROTECTION_LAYOUT) >= SL_MAX_PATH || access(layout, F_OK))
+        return;
+    snprintf(found.start, sizeof found.start, "%s", path);
+    found.parts = sl_parts_count(layout);
+    for (found.place = 0; found.place < SL_PROTECTION_STEPS; found.place++)
+        if (counts(&found, NULL) && found.step > best->step) *best = found;
+}
+
+static int64_t find_latest(const char *save, struct found *latest) {
+    char folder[SL_MAX_PATH];
+    *latest = (struct found){.step = -1};
+    if (!sl_protection_name(save, folder, NULL)) each_entry(folder, look, latest);
+    return latest->step;
+}
+
+int64_t sl_protection_step(const char *save) {
+    struct found latest;
+    return find_latest(save, &latest);
+}
+
+static int set_number(struct sl_store *notes, const char *key, int64_t number) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, number);
+    return sl_store_set_note(notes, key, text);
+}
+
+/* Writes the step's index. */
+static int write_index(struct found *found, const char *index) {
+    struct sl_store notes = {0};
+    struct sl_part *part = calloc((size_t)found->parts, sizeof *part);
+    uint64_t *root = calloc((size_t)found->parts, sizeof *root);
+    char(*name)[SL_MAX_PATH] = calloc((size_t)found->parts, sizeof *name), layout[SL_MAX_PATH];
+    int status = part && root && name && counts(found, root) ? SL_OK : SL_FAILED;
+    for (int i = 0; i < found->parts && status == SL_OK; i++) {
+        sl_protection_part(found->start, found->place, i + 1, found->parts, name[i]);
+        part[i] = (struct sl_part){name[i], root[i]};
+    }
+    if (status == SL_OK) status = set_number(&notes, "step", found->step);
+    if (status == SL_OK) status = set_number(&notes, "samples", found->samples);
+    snprintf(layout, sizeof layout, "%.*s/%s", SL_MAX_PATH - 20, found->start, SL_PROTECTION_LAYOUT);
+    if (status == SL_OK) status = sl_parts_renew_index(layout, &notes, found->parts, part, index, NULL);
+    sl_store_free(&notes);
+    free(part);
+    free(root);
+    free(name);
+    return status;
+}
+
+static bool is_whole(const char *index) {
+    struct sl_store store = {0};
+    const bool whole = !sl_parts_map(&store, index, NULL) && !sl_safetensors_verify(&store, NULL, NULL, NULL);
+    sl_store_free(&store);
+    return whole;
+}
+
+int64_t sl_protection_find(const char *save, char index[SL_MAX_PATH]) {
+    struct found latest;
+    if (find_latest(save, &latest) < 0) return -1;
+    if (sl_checkpoint_index_name(latest.start, latest.step, index, NULL) || write_index(&latest, index)) return -1;
+    return is_whole(index) ? latest.step : -1;
+}
