@@ -20,7 +20,8 @@ ORDER = """
     spmd
     spmd/placement
     collectives
-    collectives/costs collectives/sums
+    collectives/sums
+    collectives/costs
     collectives/mpi/process
     collectives/local collectives/mpi
     collectives/replay

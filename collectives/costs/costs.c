@@ -1,6 +1,8 @@
 /* costs.c - see costs.h. */
 #include "collectives/costs/costs.h"
 
+#include "collectives/costs/spans.h"
+
 /* ---- the choice ---- */
 
 /* Whether all members get one result, of all values. */
@@ -9,18 +11,25 @@ static bool combines_for_all(const struct sl_collective *call) {
     return operation->reduction != SL_NO_REDUCTION && !operation->cuts;
 }
 
-/* Whether a sum can be interrupted between two members without other bits. */
-static bool continues(const struct sl_collective *call) {
-    const bool in_order = sl_operation_of(call)->reduction != SL_TREE && call->group->size <= SL_SUM_BLOCK;
-    return in_order && (call->dtype == SL_F32 || call->dtype == SL_I32);
+/* Whether all members bring values, and every value has readers on all hosts or is summed over them. */
+static bool can_be_chained(const struct sl_collective *call) {
+    const struct sl_operation_row *operation = sl_operation_of(call);
+    const bool all = operation->from == SL_WITH_ALL && operation->to == SL_WITH_ALL && call->operation != SL_BARRIER;
+    return all && !(operation->cuts && operation->joins);
+}
+
+/* Whether a leader's mailbox has room for all that its host's members need. */
+static bool is_short(const struct sl_collective *call) {
+    return sl_member_bytes(call) <= SL_SHORT_CALL && sl_call_bytes(call) <= SL_PIECE_BYTES;
 }
 
 enum sl_algorithm sl_algorithm_of(const struct sl_layout *layout, const struct sl_collective *call) {
     if (layout->hosts == 0) return SL_ALGORITHM_MESSAGES;
     if (layout->hosts == 1) return SL_ALGORITHM_MAILBOXES;
-    if (call->operation != SL_BARRIER && !combines_for_all(call)) return SL_ALGORITHM_MESSAGES;
-    if (sl_block_bytes(call) <= SL_SHORT_CALL) return SL_ALGORITHM_GATHERED;
-    return continues(call) && layout->hosts < layout->members ? SL_ALGORITHM_CHAINED : SL_ALGORITHM_MESSAGES;
+    if (call->operation == SL_BARRIER) return SL_ALGORITHM_GATHERED;
+    if (!can_be_chained(call)) return SL_ALGORITHM_MESSAGES;
+    if (is_short(call)) return SL_ALGORITHM_GATHERED;
+    return layout->hosts < layout->members ? SL_ALGORITHM_CHAINED : SL_ALGORITHM_MESSAGES;
 }
 
 /* ---- members and shares ---- */
@@ -78,14 +87,20 @@ static void cost_mailboxes(const struct sl_collective *call, struct sl_traffic *
     }
 }
 
+/* Bytes that a leader writes for the members of its host. */
+static uint64_t result_bytes(const struct sl_collective *call, const struct sl_layout *layout, int host) {
+    if (!sl_operation_of(call)->cuts) return sl_call_bytes(call);
+    return sl_block_bytes(call) * (uint64_t)members_on(layout, host);
+}
+
 static void cost_gathered(const struct sl_collective *call, const struct sl_layout *layout, struct sl_traffic *sent) {
     const int me = call->group->rank, host = host_at(layout, NULL, me), hosts = layout->hosts;
-    const uint64_t bytes = sl_block_bytes(call);
+    const uint64_t bytes = sl_member_bytes(call);
     const bool leads = me == layout->first[host];
     sl_traffic_add(sent, SL_WAY_MEMORY, 1, bytes);
     if (!leads) sent->bells++;
     if (!leads) return;
-    sl_traffic_add(sent, SL_WAY_MEMORY, 1, bytes);
+    sl_traffic_add(sent, SL_WAY_MEMORY, 1, result_bytes(call, layout, host));
     sent->bells += (uint64_t)members_on(layout, host) - 1;
     for (int distance = 1; distance < hosts; distance *= 2) {
         const int moved = hosts - distance < distance ? hosts - distance : distance;
@@ -95,19 +110,27 @@ static void cost_gathered(const struct sl_collective *call, const struct sl_layo
     }
 }
 
+static void add_if_any(struct sl_traffic *sent, enum sl_way way, uint64_t bytes) {
+    if (bytes) sl_traffic_add(sent, way, 1, bytes);
+}
+
 static void cost_chained(const struct sl_collective *call, const struct sl_layout *layout, struct sl_traffic *sent) {
     const int me = call->group->rank, host = host_at(layout, NULL, me), lane = me - layout->first[host];
     const int lanes = sl_layout_lanes(layout), ways = (host > 0) + (host < layout->hosts - 1);
-    const uint64_t bytes = sl_block_bytes(call), most = round_bytes(1);
+    const struct sl_span brought = sl_span_brought(call), on = sl_span_passed_on(call, layout, host);
+    const struct sl_span back = sl_span_sent_back(call, layout, host);
     const bool passes = lane < lanes;
-    for (uint64_t round = 0; round < rounds_of(bytes, most); round++) {
-        const uint64_t now = bytes_of_round(bytes, most, round), share = share_of(now, lane, lanes);
-        sl_traffic_add(sent, SL_WAY_MEMORY, 1, now);
+    for (uint64_t round = 0; round < sl_chain_rounds(call); round++) {
+        const struct sl_span values = sl_chain_round(call, round), share = sl_chain_share(values, lane, lanes);
+        add_if_any(sent, SL_WAY_MEMORY, sl_span_bytes(sl_span_within(brought, values)));
         sent->bells += (uint64_t)(lanes - passes);
         if (!passes) continue;
-        sl_traffic_add(sent, SL_WAY_MEMORY, 1, share);
+        add_if_any(sent, SL_WAY_MEMORY, sl_span_bytes(share));
         sent->bells += (uint64_t)members_on(layout, host) - 1;
-        sl_traffic_add(sent, SL_WAY_NETWORK, (uint64_t)ways, (uint64_t)ways * share);
+        const uint64_t passed = sl_span_bytes(sl_span_within(on, share));
+        if (host < layout->hosts - 1)
+            add_if_any(sent, SL_WAY_NETWORK, sl_chain_message(call, layout->first[host + 1], passed));
+        if (host > 0) add_if_any(sent, SL_WAY_NETWORK, sl_span_bytes(sl_span_within(back, share)));
     }
     if (passes) sl_traffic_add(sent, SL_WAY_NETWORK, (uint64_t)ways, (uint64_t)ways * SL_CALL_NOTE_BYTES);
 }

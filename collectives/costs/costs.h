@@ -9,7 +9,7 @@
 SL_BEGIN_C
 
 enum {
-    SL_SHORT_CALL = 4096,       /* bytes of a block: each member, or each host, sums everything by itself */
+    SL_SHORT_CALL = 4096,       /* bytes of a member: each member, or each host, combines everything by itself */
     SL_PIECE_BYTES = 64 * 1024, /* of a mailbox, which a round fills */
     SL_MOST_LANES = 16,         /* of a host: members that pass long sums on */
     SL_CALL_NOTE_BYTES = 144,   /* a description of the call, which goes beside messages if calls are not checked */
@@ -25,7 +25,7 @@ struct sl_layout {
 enum sl_algorithm {
     SL_ALGORITHM_MAILBOXES, /* members of one host read one another's mailboxes */
     SL_ALGORITHM_GATHERED,  /* leaders of hosts gather all values, and combine them for their hosts */
-    SL_ALGORITHM_CHAINED,   /* sums travel from host to host, and back */
+    SL_ALGORITHM_CHAINED,   /* values travel from host to host, and back */
     SL_ALGORITHM_MESSAGES,  /* a message from each member to each for which it has data */
 };
 enum sl_algorithm sl_algorithm_of(const struct sl_layout *layout, const struct sl_collective *call);

@@ -1,14 +1,15 @@
-/* chain.c - long sums over several hosts, which travel from host to host and back: see hosts.h.
+/* chain.c - long calls over several hosts, whose data travel from host to host and back: see hosts.h.
  *
  * Each round passes four points, and a member counts the rounds at each. Written: the member's values are in its
- * mailbox. Folded: a lane has continued the sum of its share, in its program's output, and has sent it on. Summed: the
- * lane has received the whole sum in the same place, and has copied it into the second half of its mailbox. Read: the
- * member has copied the shares of all lanes. A piece of the first half is free when all lanes have folded its round,
- * one of the second when all members have read it. */
+ * mailbox. Folded: a lane has added its host's values to its share of the round, in a buffer of the group's, and has
+ * sent it on. Summed: the lane has received the results in the same place, and has copied them into the second half of
+ * its mailbox. Read: the member has copied those that it needs from all lanes. A piece of the first half is free when
+ * all lanes have folded its round, one of the second when all members have read it. */
 #include <string.h>
 
 #include "collectives/mpi/hosts.h"
 #include "collectives/mpi/mailbox_internal.h"
+#include "collectives/sums/partial.h"
 #include "collectives/sums/reduce.h"
 
 /* ---- lanes ---- */
@@ -41,49 +42,93 @@ static int find_unsummed(const struct sl_mpi_call *c, uint32_t target) {
 
 /* ---- memory and messages of a round ---- */
 
-/* A lane's share of a round, in bytes of the round. */
-static struct sl_mpi_range share_of(const struct sl_mpi_call *c, uint32_t round, int lane) {
-    return sl_mpi_portion_of(&c->call, sl_mpi_range_of(&c->call, round), lane, hosts_of(c)->lanes);
+static struct sl_span round_of(const struct sl_mpi_call *c, uint32_t round) { return sl_chain_round(&c->call, round); }
+static struct sl_span share_of(const struct sl_mpi_call *c, uint32_t round, int lane) {
+    return sl_chain_share(round_of(c, round), lane, hosts_of(c)->lanes);
 }
-static size_t elements_of(const struct sl_mpi_call *c, uint32_t round) {
-    return share_of(c, round, lane_of(c)).count / sl_dtype_size(c->call.dtype);
+static struct sl_span own_share(const struct sl_mpi_call *c, uint32_t round) { return share_of(c, round, lane_of(c)); }
+
+/* The parts of this lane's share that go on from HOST to the next one, and back to the one before. */
+static struct sl_span passed_on(const struct sl_mpi_call *c, uint32_t round, int host) {
+    const struct sl_layout layout = sl_mpi_layout_of(c->communicator);
+    return sl_span_within(sl_span_passed_on(&c->call, &layout, host), own_share(c, round));
+}
+static struct sl_span sent_back(const struct sl_mpi_call *c, uint32_t round, int host) {
+    const struct sl_layout layout = sl_mpi_layout_of(c->communicator);
+    return sl_span_within(sl_span_sent_back(&c->call, &layout, host), own_share(c, round));
 }
 
-/* The place of a lane's share in the program's output. */
-static char *output_of(const struct sl_mpi_call *c, uint32_t round, int lane) {
-    const size_t before = sl_mpi_range_of(&c->call, round).begin * sl_dtype_size(c->call.dtype);
-    return (char *)c->call.output + before + share_of(c, round, lane).begin;
+/* Room of a lane for a round under way: its share, and behind it the sums on their way that have another type. */
+static size_t room_for_share(const struct sl_mpi_call *c) { return sl_span_bytes(share_of(c, 0, 0)); }
+static size_t bytes_after(const struct sl_mpi_call *c, int host) {
+    return sl_chain_message(&c->call, hosts_of(c)->first[host], room_for_share(c));
+}
+static size_t room_for_round(const struct sl_mpi_call *c) {
+    const size_t before = bytes_after(c, hosts_of(c)->mine), after = bytes_after(c, hosts_of(c)->mine + 1);
+    if (!sl_chain_widens(&c->call)) return room_for_share(c);
+    return room_for_share(c) + (before > after ? before : after);
+}
+size_t sl_mpi_chain_room(const struct sl_mpi_call *c) { return is_lane(c) ? SL_MPI_UNDER_WAY * room_for_round(c) : 0; }
+
+/* A lane's memory for the value at AT of a round; and for sums on their way. */
+static char *value_at(const struct sl_mpi_call *c, uint32_t round, uint64_t at) {
+    return c->received + round % SL_MPI_UNDER_WAY * room_for_round(c) + (at - own_share(c, round).begin);
+}
+static char *on_the_way(const struct sl_mpi_call *c, uint32_t round, uint64_t at) {
+    if (!sl_chain_widens(&c->call)) return value_at(c, round, at);
+    return c->received + round % SL_MPI_UNDER_WAY * room_for_round(c) + room_for_share(c);
 }
 
-/* Pieces of values, and of sums. */
-static char *values_of(const struct sl_mpi_call *c, int position, uint32_t round) {
-    return sl_mpi_box_of(c, position)->piece[c->slot][round % SL_MPI_PIECES];
+/* Pieces of values, and of results, from AT on. */
+static char *values_of(const struct sl_mpi_call *c, int position, uint32_t round, uint64_t at) {
+    return sl_mpi_box_of(c, position)->piece[c->slot][round % SL_MPI_PIECES] + (at - round_of(c, round).begin);
 }
-static char *sums_of(const struct sl_mpi_call *c, int position, uint32_t round) {
-    return sl_mpi_box_of(c, position)->piece[c->slot][SL_MPI_PIECES + round % SL_MPI_PIECES];
+static char *results_of(const struct sl_mpi_call *c, int position, uint32_t round, uint64_t at) {
+    return sl_mpi_box_of(c, position)->piece[c->slot][SL_MPI_PIECES + round % SL_MPI_PIECES] +
+           (at - round_of(c, round).begin);
 }
 
-/* Requests of a round: for the sums of the hosts before, and for whole sums. */
+/* Requests of a round: for what comes from the hosts before, and for what comes back. */
 static int on_its_way(uint32_t round) { return (int)(round % SL_MPI_UNDER_WAY); }
 static int on_its_way_back(uint32_t round) { return SL_MPI_UNDER_WAY + on_its_way(round); }
 
-static void send_share(struct sl_mpi_call *c, uint32_t round, int way) {
-    const bool on = way > 0;
-    sl_mpi_send(c, on ? SL_MPI_FIRST_EXCHANGE : SL_MPI_SECOND_EXCHANGE, beside(c, way), output_of(c, round, lane_of(c)),
-                elements_of(c, round), &c->send[on ? on_its_way(round) : on_its_way_back(round)]);
+/* Elements of a message of BYTES. */
+static size_t elements_of(const struct sl_mpi_call *c, uint64_t bytes) { return bytes / sl_dtype_size(c->call.dtype); }
+
+static void pass_on(struct sl_mpi_call *c, uint32_t round) {
+    const int host = hosts_of(c)->mine;
+    const struct sl_span part = passed_on(c, round, host);
+    const uint64_t bytes = sl_chain_message(&c->call, hosts_of(c)->first[host + 1], sl_span_bytes(part));
+    if (bytes)
+        sl_mpi_send(c, SL_MPI_FIRST_EXCHANGE, beside(c, 1), on_the_way(c, round, part.begin), elements_of(c, bytes),
+                    &c->send[on_its_way(round)]);
 }
-static void receive_share(struct sl_mpi_call *c, uint32_t round, int way) {
-    const bool on = way < 0;
-    sl_mpi_receive(c, on ? SL_MPI_FIRST_EXCHANGE : SL_MPI_SECOND_EXCHANGE, beside(c, way),
-                   output_of(c, round, lane_of(c)), elements_of(c, round),
-                   &c->receive[on ? on_its_way(round) : on_its_way_back(round)]);
+static void await_passed(struct sl_mpi_call *c, uint32_t round) {
+    const int host = hosts_of(c)->mine;
+    const struct sl_span part = passed_on(c, round, host - 1);
+    const uint64_t bytes = sl_chain_message(&c->call, hosts_of(c)->first[host], sl_span_bytes(part));
+    if (bytes)
+        sl_mpi_receive(c, SL_MPI_FIRST_EXCHANGE, beside(c, -1), on_the_way(c, round, part.begin), elements_of(c, bytes),
+                       &c->receive[on_its_way(round)]);
+}
+static void send_back(struct sl_mpi_call *c, uint32_t round) {
+    const struct sl_span part = sent_back(c, round, hosts_of(c)->mine);
+    if (sl_span_bytes(part))
+        sl_mpi_send(c, SL_MPI_SECOND_EXCHANGE, beside(c, -1), value_at(c, round, part.begin),
+                    elements_of(c, sl_span_bytes(part)), &c->send[on_its_way_back(round)]);
+}
+static void await_return(struct sl_mpi_call *c, uint32_t round) {
+    const struct sl_span part = sent_back(c, round, hosts_of(c)->mine + 1);
+    if (sl_span_bytes(part))
+        sl_mpi_receive(c, SL_MPI_SECOND_EXCHANGE, beside(c, 1), value_at(c, round, part.begin),
+                       elements_of(c, sl_span_bytes(part)), &c->receive[on_its_way_back(round)]);
 }
 
 /* ---- the four points ---- */
 
 static void begin_chain(struct sl_mpi_call *c) {
     c->written = c->folded = c->turned = c->summed = c->read = 0;
-    c->rounds = sl_mpi_count_rounds(&c->call);
+    c->rounds = (uint32_t)sl_chain_rounds(&c->call);
 }
 
 /* A member that still needs the piece for the next round to write, or -1. */
@@ -92,17 +137,26 @@ static int find_in_the_way(const struct sl_mpi_call *c) {
     return c->written < SL_MPI_PIECES ? -1 : find_unfolded(c, c->before + c->written + 1 - SL_MPI_PIECES);
 }
 
-/* A lane receives into its output what the hosts before have summed; its own values have been copied from there. */
+/* Whether a lane's memory for the next round to write is free. */
+static bool has_memory(struct sl_mpi_call *c) {
+    if (!is_lane(c)) return true;
+    return c->written < c->summed + SL_MPI_UNDER_WAY && sl_mpi_have_ended(c, 1, &c->send[on_its_way_back(c->written)]);
+}
+
 static bool write_round(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
-    if (c->written == c->rounds || (is_lane(c) && c->written == c->summed + SL_MPI_UNDER_WAY)) return false;
+    const uint32_t round = c->written;
+    if (round == c->rounds || !has_memory(c)) return false;
     if (find_in_the_way(c) >= 0) {
         sl_mpi_want_room(true);
         if (find_in_the_way(c) >= 0) return false;
     }
-    sl_mpi_pack(call, sl_mpi_range_of(call, c->written), values_of(c, call->group->rank, c->written), call->input);
-    if (is_lane(c) && !is_first(c)) receive_share(c, c->written, -1);
-    sl_mpi_count_piece(c, sl_mpi_range_of(call, c->written).count * sl_dtype_size(call->dtype));
+    const struct sl_span part = sl_span_within(sl_span_brought(call), round_of(c, round));
+    if (sl_span_bytes(part)) {
+        sl_mpi_pack_span(call, part, values_of(c, call->group->rank, round, part.begin));
+        sl_mpi_count_piece(c, sl_span_bytes(part));
+    }
+    if (is_lane(c) && !is_first(c)) await_passed(c, round);
     sl_mpi_state_call(c);
     atomic_store_explicit(&sl_mpi_own_words(c)->written, c->before + ++c->written, memory_order_release);
     const int begin = sl_mpi_housemates(c).begin;
@@ -111,18 +165,37 @@ static bool write_round(struct sl_mpi_call *c) {
     return true;
 }
 
+/* Copies this host's blocks to the lane's memory. */
+static void join_values(struct sl_mpi_call *c, uint32_t round) {
+    const struct sl_positions here = sl_mpi_housemates(c);
+    struct sl_collective its = c->call;
+    struct sl_group group = *its.group;
+    its.group = &group;
+    for (group.rank = here.begin; group.rank < here.end; group.rank++) {
+        const struct sl_span part = sl_span_within(sl_span_brought(&its), own_share(c, round));
+        if (sl_span_bytes(part))
+            memcpy(value_at(c, round, part.begin), values_of(c, group.rank, round, part.begin), sl_span_bytes(part));
+    }
+}
+
+/* Continues the sums of the hosts before by this host's values. */
 static void continue_sum(struct sl_mpi_call *c, uint32_t round) {
     const struct sl_collective *call = &c->call;
+    const enum sl_reduction reduction = sl_operation_of(call)->reduction;
     const struct sl_positions here = sl_mpi_housemates(c);
+    const struct sl_span share = own_share(c, round);
+    const size_t count = elements_of(c, sl_span_bytes(share));
     const void **input = c->communicator->input;
-    void *sum = output_of(c, round, lane_of(c));
+    void *sum = value_at(c, round, share.begin);
     int inputs = 0;
-    if (!is_first(c)) input[inputs++] = sum;
-    for (int peer = here.begin; peer < here.end; peer++)
-        input[inputs++] = values_of(c, peer, round) + share_of(c, round, lane_of(c)).begin;
-    if (elements_of(c, round))
-        sl_reduce(sl_operation_of(call)->reduction, call->dtype, is_last(c) ? call->scale : 1, elements_of(c, round),
-                  inputs, input, 1, &sum);
+    if (!is_first(c) && !sl_chain_widens(call)) input[inputs++] = sum;
+    for (int peer = here.begin; peer < here.end; peer++) input[inputs++] = values_of(c, peer, round, share.begin);
+    if (!count) return;
+    const struct sl_partial partial = {reduction, call->dtype, call->scale, here.begin, call->group->size};
+    if (sl_chain_widens(call))
+        sl_continue_sum(&partial, count, inputs, input, (float *)(void *)on_the_way(c, round, share.begin), sum);
+    else
+        sl_reduce(reduction, call->dtype, is_last(c) ? call->scale : 1, count, inputs, input, 1, &sum);
 }
 
 static bool fold_round(struct sl_mpi_call *c) {
@@ -130,39 +203,44 @@ static bool fold_round(struct sl_mpi_call *c) {
     if (!is_lane(c) || round == c->written || sl_mpi_find_unwritten(c, c->before + round + 1) >= 0) return false;
     if (!sl_mpi_have_ended(c, 1, &c->receive[on_its_way(round)])) return false;
     if (!sl_mpi_state_alike(c, sl_mpi_housemates(c))) return false;
-    continue_sum(c, round);
-    if (!is_last(c)) send_share(c, round, 1);
+    if (sl_operation_of(&c->call)->joins)
+        join_values(c, round);
+    else
+        continue_sum(c, round);
+    if (!is_last(c)) pass_on(c, round);
     atomic_store(&sl_mpi_own_words(c)->folded, c->before + ++c->folded); /* SC: see sl_mpi_want_room */
     sl_mpi_ring_housemates_for_room(c);
     return true;
 }
 
-/* Once a sum has been sent on, the whole sum is received in its place. */
+/* Once a round has been passed on, its results are received in its place. */
 static bool turn_round(struct sl_mpi_call *c) {
     if (!is_lane(c) || is_last(c) || c->turned == c->folded) return false;
     if (!sl_mpi_have_ended(c, 1, &c->send[on_its_way(c->turned)])) return false;
-    receive_share(c, c->turned++, 1);
+    await_return(c, c->turned++);
     return true;
 }
 
-/* A member that still needs the piece for the lane's next sum, or -1. */
+/* A member that still needs the piece for the lane's next results, or -1. */
 static int find_behind(const struct sl_mpi_call *c) {
     return sl_mpi_find_unread(c, c->before + c->summed + 1 - SL_MPI_PIECES);
 }
 
-static bool take_sum(struct sl_mpi_call *c) {
+static bool take_results(struct sl_mpi_call *c) {
     const uint32_t round = c->summed;
-    const int me = c->call.group->rank, back = on_its_way_back(round);
     if (!is_lane(c) || round == (is_last(c) ? c->folded : c->turned)) return false;
-    if (!sl_mpi_have_ended(c, 1, &c->receive[back]) || !sl_mpi_have_ended(c, 1, &c->send[back])) return false;
+    if (!sl_mpi_have_ended(c, 1, &c->receive[on_its_way_back(round)])) return false;
     if (find_behind(c) >= 0) {
         sl_mpi_want_room(true);
         if (find_behind(c) >= 0) return false;
     }
-    if (!is_first(c)) send_share(c, round, -1);
-    const struct sl_mpi_range share = share_of(c, round, lane_of(c));
-    memcpy(sums_of(c, me, round) + share.begin, output_of(c, round, lane_of(c)), share.count);
-    sl_mpi_count_piece(c, share.count);
+    if (!is_first(c)) send_back(c, round);
+    const struct sl_span share = own_share(c, round);
+    if (sl_span_bytes(share)) {
+        memcpy(results_of(c, c->call.group->rank, round, share.begin), value_at(c, round, share.begin),
+               sl_span_bytes(share));
+        sl_mpi_count_piece(c, sl_span_bytes(share));
+    }
     atomic_store_explicit(&sl_mpi_own_words(c)->summed, c->before + ++c->summed, memory_order_release);
     sl_mpi_ring_housemates(c);
     return true;
@@ -173,9 +251,8 @@ static bool read_round(struct sl_mpi_call *c) {
     if (c->read == c->written || find_unsummed(c, c->before + c->read + 1) >= 0) return false;
     if (!sl_mpi_state_alike(c, (struct sl_positions){begin, begin + hosts_of(c)->lanes})) return false;
     for (int lane = 0; lane < hosts_of(c)->lanes; lane++) {
-        const struct sl_mpi_range share = share_of(c, c->read, lane);
-        if (lane != lane_of(c))
-            memcpy(output_of(c, c->read, lane), sums_of(c, begin + lane, c->read) + share.begin, share.count);
+        const struct sl_span part = sl_span_within(sl_span_needed(&c->call), share_of(c, c->read, lane));
+        if (sl_span_bytes(part)) sl_mpi_unpack_span(&c->call, part, results_of(c, begin + lane, c->read, part.begin));
     }
     atomic_store(&sl_mpi_own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
     sl_mpi_ring_housemates_for_room(c);
@@ -187,7 +264,7 @@ static bool chain_on(struct sl_mpi_call *c) {
         moved = write_round(c);
         moved |= fold_round(c);
         moved |= turn_round(c);
-        moved |= take_sum(c);
+        moved |= take_results(c);
         moved |= read_round(c);
     }
     if (c->read < c->rounds || !sl_mpi_have_ended(c, 2 * c->width, c->receive)) return false;

@@ -1,5 +1,5 @@
 /* exchange.c - moves the data of a collective of the mpi engine by messages between its members; mailbox.c does it if
- * all members are on one host, hosts.c and chain.c do it for sums over several hosts.
+ * all members are on one host, hosts.c and chain.c do it for several hosts.
  *
  * A call consists of exchanges, in each of which members send each other blocks: one exchange for all operations except
  * long sums, which need two. In these each member owns a share of the elements. It receives all members' values for its
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "collectives/sums/copies.h"
-#include "collectives/costs/costs.h"
+#include "collectives/costs/spans.h"
 #include "collectives/sums/reduce.h"
 
 enum {
@@ -250,7 +250,9 @@ int sl_mpi_set_aside(struct sl_mpi_call *c) {
     size_t sent = 0, received = 0;
     c->sent = c->received = NULL;
     if (c->route == &sl_mpi_gathered) {
-        if (c->route->polls(c)) received = block;
+        if (c->route->polls(c)) received = sl_member_bytes(call) * size;
+    } else if (c->route == &sl_mpi_chained) {
+        received = sl_mpi_chain_room(c);
     } else if (c->route != &sl_mpi_by_messages) {
         return SL_OK;
     } else if (is_sum(call)) {

@@ -70,7 +70,7 @@ static bool leads(const struct sl_mpi_call *c) { return c->call.group->rank == s
 
 /* Values in a leader's buffer begin with those of its own host. */
 static char *values_from(const struct sl_mpi_call *c, size_t members) {
-    return c->received ? c->received + sl_block_bytes(&c->call) * members : NULL;
+    return c->received ? c->received + sl_member_bytes(&c->call) * members : NULL;
 }
 
 static void begin_gathering(struct sl_mpi_call *c) {
@@ -88,10 +88,8 @@ static bool has_room(const struct sl_mpi_call *c) {
 static bool write_values(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     if (c->written || !has_room(c)) return false;
-    if (sl_block_elements(call))
-        sl_mpi_pack(call, (struct sl_mpi_range){0, sl_block_elements(call)},
-                    sl_mpi_box_of(c, call->group->rank)->piece[c->slot][0], call->input);
-    sl_mpi_count_piece(c, sl_block_bytes(call));
+    sl_mpi_pack_span(call, sl_span_brought(call), sl_mpi_box_of(c, call->group->rank)->piece[c->slot][0]);
+    sl_mpi_count_piece(c, sl_member_bytes(call));
     sl_mpi_state_call(c);
     atomic_store_explicit(&sl_mpi_own_words(c)->written, c->before + ++c->written, memory_order_release);
     if (!leads(c)) sl_mpi_ring_at(c, sl_mpi_housemates(c).begin);
@@ -102,7 +100,7 @@ static bool write_values(struct sl_mpi_call *c) {
 static void exchange_with_leaders(struct sl_mpi_call *c) {
     const struct sl_mpi_hosts *hosts = c->communicator->hosts;
     const int distance = 1 << c->step, moved = moved_in(hosts, c->step);
-    const size_t elements = sl_block_elements(&c->call), had = members_on(hosts, distance);
+    const size_t elements = sl_member_bytes(&c->call) / sl_dtype_size(c->call.dtype), had = members_on(hosts, distance);
     const int from = hosts->first[host_after(hosts, distance)], to = hosts->first[host_after(hosts, -distance)];
     sl_mpi_receive(c, SL_MPI_FIRST_EXCHANGE, from, values_from(c, had),
                    elements * (members_on(hosts, distance + moved) - had), &c->receive[from]);
@@ -118,7 +116,7 @@ static bool step_on(struct sl_mpi_call *c) {
         if (sl_mpi_find_unwritten(c, c->before + 1) >= 0 || !sl_mpi_state_alike(c, here)) return false;
         for (int peer = here.begin; peer < here.end && c->received; peer++)
             memcpy(values_from(c, (size_t)(peer - here.begin)), sl_mpi_box_of(c, peer)->piece[c->slot][0],
-                   sl_block_bytes(&c->call));
+                   sl_member_bytes(&c->call));
     } else if (!sl_mpi_have_ended(c, 2 * c->width, c->receive)) {
         return false;
     }
@@ -126,33 +124,60 @@ static bool step_on(struct sl_mpi_call *c) {
     return true;
 }
 
+/* The values of the member at POSITION, in the leader's buffer. */
+static const char *values_of(const struct sl_mpi_call *c, int position) {
+    const int size = c->call.group->size, ahead = size - c->communicator->hosts->first[c->communicator->hosts->mine];
+    return values_from(c, (size_t)((position + ahead) % size));
+}
+
+static void join_values(const struct sl_mpi_call *c, char *result) {
+    const size_t bytes = sl_block_bytes(&c->call);
+    for (int i = 0; i < c->call.group->size; i++) memcpy(result + bytes * (size_t)i, values_of(c, i), bytes);
+}
+
+/* Combines blocks AT bytes from the beginning of each member's values. */
+static void combine_blocks(const struct sl_mpi_call *c, size_t at, void *result) {
+    const struct sl_collective *call = &c->call;
+    for (int i = 0; i < call->group->size; i++) c->communicator->input[i] = values_of(c, i) + at;
+    sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, sl_block_elements(call), call->group->size,
+              c->communicator->input, 1, &result);
+}
+
+/* Writes what the members of this host need. Returns its bytes. */
+static size_t write_results(const struct sl_mpi_call *c, char *result) {
+    const struct sl_operation_row *operation = sl_operation_of(&c->call);
+    const struct sl_positions here = sl_mpi_housemates(c);
+    const size_t bytes = sl_block_bytes(&c->call);
+    if (operation->cuts) {
+        for (int peer = here.begin; peer < here.end && bytes; peer++)
+            combine_blocks(c, bytes * (size_t)peer, result + bytes * (size_t)(peer - here.begin));
+        return bytes * (size_t)(here.end - here.begin);
+    }
+    if (operation->joins && bytes)
+        join_values(c, result);
+    else if (bytes)
+        combine_blocks(c, 0, result);
+    return sl_call_bytes(&c->call);
+}
+
 /* A leader that has all values combines them, for its host. */
 static bool combine(struct sl_mpi_call *c) {
-    const struct sl_collective *call = &c->call;
-    const struct sl_mpi_hosts *hosts = c->communicator->hosts;
-    const size_t size = (size_t)call->group->size, ahead = size - (size_t)hosts->first[hosts->mine];
-    if (!leads(c) || c->summed || c->step < steps_of(hosts)) return false;
-    if (sl_block_elements(call)) {
-        for (size_t i = 0; i < size; i++) c->communicator->input[i] = values_from(c, (i + ahead) % size);
-        void *output = call->output;
-        sl_reduce(sl_operation_of(call)->reduction, call->dtype, call->scale, sl_block_elements(call), (int)size,
-                  c->communicator->input, 1, &output);
-        memcpy(sl_mpi_box_of(c, call->group->rank)->piece[c->slot][0], output, sl_block_bytes(call));
-    }
-    sl_mpi_count_piece(c, sl_block_bytes(call));
+    if (!leads(c) || c->summed || c->step < steps_of(c->communicator->hosts)) return false;
+    sl_mpi_count_piece(c, write_results(c, sl_mpi_box_of(c, c->call.group->rank)->piece[c->slot][0]));
     atomic_store_explicit(&sl_mpi_own_words(c)->summed, c->before + ++c->summed, memory_order_release);
     sl_mpi_ring_housemates(c);
     return true;
 }
 
-/* Reads the leader's result. */
+/* Reads from the leader's results. */
 static bool read_result(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
-    const int leader = sl_mpi_housemates(c).begin;
-    if (c->read || !c->written || !sl_mpi_reached(&sl_mpi_words_of(c, leader)->summed, c->before + 1)) return false;
-    if (!sl_mpi_state_alike(c, (struct sl_positions){leader, leader + 1})) return false;
-    if (!leads(c) && sl_block_elements(call))
-        memcpy(call->output, sl_mpi_box_of(c, leader)->piece[c->slot][0], sl_block_bytes(call));
+    const struct sl_positions here = sl_mpi_housemates(c);
+    if (c->read || !c->written || !sl_mpi_reached(&sl_mpi_words_of(c, here.begin)->summed, c->before + 1)) return false;
+    if (!sl_mpi_state_alike(c, (struct sl_positions){here.begin, here.begin + 1})) return false;
+    const size_t before = sl_operation_of(call)->cuts ? (size_t)(call->group->rank - here.begin) : 0;
+    sl_mpi_unpack_span(call, sl_span_needed(call),
+                       sl_mpi_box_of(c, here.begin)->piece[c->slot][0] + sl_block_bytes(call) * before);
     atomic_store(&sl_mpi_own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
     sl_mpi_ring_housemates_for_room(c);
     return true;

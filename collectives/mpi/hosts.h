@@ -3,22 +3,25 @@
  * If the members of each host are neighbours in the group, hosts follow one another as members do. Each host's members
  * have mailboxes in its memory (mailbox_internal.h); the first member is the host's leader. With n members on h hosts:
  *
- * - Barriers, and sums and maxima of up to 4 KB, are gathered (hosts.c). Members write their values into their
- *   mailboxes. A leader collects those of its host and exchanges with other leaders: in step s it sends the values of
- *   2^s hosts, its own and the following ones, to the leader 2^s hosts before it, and receives those of the next 2^s
- *   hosts. After log2(h) steps, rounded up, it has the values of all members. It combines them in the order of the
- *   members, and its host's members copy the result from its mailbox. So a leader sends log2(h) messages, other members
- *   none; a host's uplink carries n - (members of the host) blocks.
+ * - Barriers, and sums, maxima, psum_scatter and all_gather of up to 4 KB a member (and 64 KB in all), are gathered
+ *   (hosts.c). Members write their values into their mailboxes. A leader collects those of its host and exchanges with
+ *   other leaders: in step s it sends the values of 2^s hosts, its own and the following ones, to the leader 2^s hosts
+ *   before it, and receives those of the next 2^s hosts. After log2(h) steps, rounded up, it has the values of all
+ *   members. It combines them in the order of the members, and its host's members copy their results from its mailbox.
+ *   So a leader sends log2(h) messages, other members none; a host's uplink carries n - (members of the host) members'
+ *   values.
  *
- * - Longer sums and maxima of f32 and i32 values are chained (chain.c), if n is at most 64 and some host has several
- *   members. They go in rounds of 64 KB. In each, the first members of a host, as many as the host with the fewest
- *   members has and at most 16, are its lanes: each has a share of the round. The lanes of the first host add their
- *   host's members, in order, and send the sums to the same lanes of the next host, which continue, and so on to the
- *   last host, whose lanes scale the sums and send them back, from host to host. Each lane passes the sums on and
- *   copies them into its mailbox, from which its host's members read them. Up to 8 rounds are on their way. So a host's
- *   uplink carries each byte once in each direction, and the additions are those of one sum in member order: its bits
- *   do not depend on hosts. Sums of narrower types are rounded once, at their end, which a message between two hosts
- *   would not be: these go as below, and so do sums over more than 64 members, which are trees of blocks.
+ * - The same operations over more data are chained (chain.c), if some host has several members. They go in rounds of 64
+ *   KB of the values: of all members' blocks, one after another, if there are blocks. In each round, the first members
+ *   of a host, as many as the host with the fewest members has and at most 16, are its lanes: each has a share of the
+ *   round. The lanes of the first host add their host's members, in order, and send the sums to the same lanes of the
+ *   next host, which continue, and so on to the last host, whose lanes scale the sums and send them back, from host to
+ *   host. Each lane passes the sums on and copies them into its mailbox, from which its host's members read them. Up to
+ *   8 rounds are on their way. So a host's uplink carries each byte once in each direction, and the additions are those
+ *   of one sum in member order: its bits do not depend on hosts. Sums of narrower types are rounded once, at their end:
+ *   on their way to the last host they are f32. In the order of a tree, or of more than 64 members, several sums may
+ *   wait for the next (collectives/sums/partial.h): all go on. A psum_scatter sends back only the blocks of the hosts
+ *   before; an all_gather sends the blocks of the hosts before on, and those of the hosts behind back.
  *
  * - All other calls, and all calls of other groups, exchange messages between all members (exchange.c).
  *
@@ -27,6 +30,7 @@
 #ifndef SL_COLLECTIVES_MPI_HOSTS_H
 #define SL_COLLECTIVES_MPI_HOSTS_H
 
+#include "collectives/costs/costs.h"
 #include "collectives/mpi/process/shared.h"
 #include "collectives/mpi/wire.h"
 
@@ -62,6 +66,15 @@ extern const struct sl_mpi_route sl_mpi_by_messages, sl_mpi_by_mailboxes, sl_mpi
 /* The route of a call over the group of COMMUNICATOR: the same for all members. */
 const struct sl_mpi_route *sl_mpi_route_of(const struct sl_mpi_communicator *communicator,
                                            const struct sl_collective *call);
+
+/* The layout of a group with hosts. */
+static inline struct sl_layout sl_mpi_layout_of(const struct sl_mpi_communicator *communicator) {
+    const struct sl_mpi_hosts *hosts = communicator->hosts;
+    return (struct sl_layout){communicator->group.size, hosts->count, hosts->first};
+}
+
+/* Bytes that a lane sets aside for a chained call. */
+size_t sl_mpi_chain_room(const struct sl_mpi_call *c);
 
 /* Positions of this host's members. */
 struct sl_positions sl_mpi_housemates(const struct sl_mpi_call *c);

@@ -49,8 +49,9 @@ bool sl_mpi_take_mailboxes(struct sl_mpi_communicator *communicator) {
     const struct sl_group *group = &communicator->group;
     const int number = communicator->number;
     bool apart = false;
-    if (number >= GROUPS || group->size > SL_MPI_PIECE / SL_CACHE_LINE) return true;
+    if (number >= GROUPS) return true;
     for (int i = 0; i < group->size; i++) apart |= !sl_mpi_shares_memory_with(sl_group_member(group, i));
+    if (!apart && group->size > SL_MPI_PIECE / SL_CACHE_LINE) return true;
     if (apart && everywhere && !sl_mpi_find_hosts(group, &communicator->hosts)) return false;
     if (apart && !communicator->hosts) return true;
     if (opened <= number) opened = number + 1;
@@ -77,21 +78,26 @@ void sl_mpi_mailboxes_clear(void) {
 
 /* ---- rounds ---- */
 
+/* Elements [begin, begin + count) of each block. */
+struct range {
+    size_t begin, count;
+};
+
 /* Elements per block in a piece, together with as many of the other blocks. They are whole cache lines. */
 static size_t elements_a_round(const struct sl_collective *call) {
     const size_t blocks = sl_operation_of(call)->cuts ? (size_t)call->group->size : 1;
     return SL_MPI_PIECE / blocks / SL_CACHE_LINE * SL_CACHE_LINE / sl_dtype_size(call->dtype);
 }
 
-uint32_t sl_mpi_count_rounds(const struct sl_collective *call) {
+static uint32_t count_rounds(const struct sl_collective *call) {
     const size_t most = elements_a_round(call), rounds = (sl_block_elements(call) + most - 1) / most;
     return rounds ? (uint32_t)rounds : 1;
 }
 
-struct sl_mpi_range sl_mpi_range_of(const struct sl_collective *call, uint32_t round) {
+static struct range range_of(const struct sl_collective *call, uint32_t round) {
     const size_t most = elements_a_round(call), total = sl_block_elements(call), begin = most * round;
     const size_t left = begin < total ? total - begin : 0;
-    return (struct sl_mpi_range){begin, left < most ? left : most};
+    return (struct range){begin, left < most ? left : most};
 }
 
 /* Data from the member at POSITION for the member at TO in a round. */
@@ -111,7 +117,7 @@ struct stretch {
 };
 
 /* The stretch AT elements behind the range's beginning. If the arrays are SOLID, it is the whole rest. */
-static struct stretch stretch_at(const struct sl_collective *call, struct sl_mpi_range range, size_t at, bool solid) {
+static struct stretch stretch_at(const struct sl_collective *call, struct range range, size_t at, bool solid) {
     const size_t run = call->count[2], begin = range.begin + at, left = range.count - at;
     if (solid || !left) return (struct stretch){.skip = begin, .at = at, .runs = 1, .count = left};
     const size_t skip = begin % run, rest = run - skip, columns = call->count[1];
@@ -123,8 +129,7 @@ static struct stretch stretch_at(const struct sl_collective *call, struct sl_mpi
     return stretch;
 }
 
-static struct stretch stretch_after(const struct sl_collective *call, struct sl_mpi_range range,
-                                    const struct stretch *last) {
+static struct stretch stretch_after(const struct sl_collective *call, struct range range, const struct stretch *last) {
     return stretch_at(call, range, last->at + last->runs * last->count, false);
 }
 
@@ -148,14 +153,42 @@ static void unpack_stretch(const struct sl_collective *call, const struct stretc
                  size * call->output_view.stride[1], tight + size * s->at, size * s->count);
 }
 
-void sl_mpi_pack(const struct sl_collective *call, struct sl_mpi_range range, char *tight, const char *block) {
+static void pack(const struct sl_collective *call, struct range range, char *tight, const char *block) {
     struct stretch s = stretch_at(call, range, 0, sl_block_is_solid(call, &call->input_view));
     for (; s.count; s = stretch_after(call, range, &s)) pack_stretch(call, &s, tight, block);
 }
 
-static void unpack(const struct sl_collective *call, struct sl_mpi_range range, const char *tight, char *block) {
+static void unpack(const struct sl_collective *call, struct range range, const char *tight, char *block) {
     struct stretch s = stretch_at(call, range, 0, sl_block_is_solid(call, &call->output_view));
     for (; s.count; s = stretch_after(call, range, &s)) unpack_stretch(call, &s, tight, block);
+}
+
+/* The part of SPAN from AT on that lies in one block, whose number goes to INDEX. */
+static struct range block_at(const struct sl_collective *call, struct sl_span span, uint64_t at, size_t *index) {
+    const uint64_t bytes = sl_block_bytes(call), size = sl_dtype_size(call->dtype);
+    *index = at / bytes;
+    const uint64_t end = (*index + 1) * bytes < span.end ? (*index + 1) * bytes : span.end;
+    return (struct range){(at - *index * bytes) / size, (end - at) / size};
+}
+
+void sl_mpi_pack_span(const struct sl_collective *call, struct sl_span span, char *tight) {
+    const bool cuts = sl_operation_of(call)->cuts;
+    for (uint64_t at = span.begin; at < span.end;) {
+        size_t index;
+        const struct range range = block_at(call, span, at, &index);
+        pack(call, range, tight + (at - span.begin), sl_mpi_input_block(call, cuts ? (int)index : 0));
+        at += range.count * sl_dtype_size(call->dtype);
+    }
+}
+
+void sl_mpi_unpack_span(const struct sl_collective *call, struct sl_span span, const char *tight) {
+    const bool joins = sl_operation_of(call)->joins;
+    for (uint64_t at = span.begin; at < span.end;) {
+        size_t index;
+        const struct range range = block_at(call, span, at, &index);
+        unpack(call, range, tight + (at - span.begin), sl_mpi_output_block(call, joins ? (int)index : 0));
+        at += range.count * sl_dtype_size(call->dtype);
+    }
 }
 
 /* ---- writing ---- */
@@ -184,14 +217,14 @@ static void ring_those_at(const struct sl_mpi_call *c, struct sl_positions posit
 static bool write_piece(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct sl_positions to = sl_call_destinations(call);
-    const struct sl_mpi_range range = sl_mpi_range_of(call, c->written);
+    const struct range range = range_of(call, c->written);
     const int me = call->group->rank;
     if (c->written == c->rounds || c->written == c->read + SL_MPI_PIECES || !has_room(c)) return false;
     if (sl_operation_of(call)->cuts) {
         for (int peer = to.begin; peer < to.end; peer++)
-            if (peer != me) sl_mpi_pack(call, range, piece(c, me, c->written, peer), sl_mpi_input_block(call, peer));
+            if (peer != me) pack(call, range, piece(c, me, c->written, peer), sl_mpi_input_block(call, peer));
     } else if (to.end > to.begin + sl_has_position(to, me)) {
-        sl_mpi_pack(call, range, piece(c, me, c->written, 0), sl_mpi_input_block(call, to.begin));
+        pack(call, range, piece(c, me, c->written, 0), sl_mpi_input_block(call, to.begin));
     }
     const int readers = to.end - to.begin - sl_has_position(to, me), blocks = sl_operation_of(call)->cuts ? readers : 1;
     if (readers) sl_mpi_count_piece(c, (size_t)blocks * range.count * sl_dtype_size(call->dtype));
@@ -231,7 +264,7 @@ bool sl_mpi_state_alike(struct sl_mpi_call *c, struct sl_positions positions) {
     return true;
 }
 
-static void collect(const struct sl_mpi_call *c, struct sl_mpi_range range) {
+static void collect(const struct sl_mpi_call *c, struct range range) {
     const struct sl_collective *call = &c->call;
     const struct sl_positions from = sl_call_sources(call);
     for (int peer = from.begin; peer < from.end; peer++) {
@@ -271,7 +304,7 @@ static void add_runs(const struct sl_mpi_call *c, const struct stretch *s) {
                 (float *)(void *)sum, call->output_view.stride[1]);
 }
 
-static void sum_stretches(const struct sl_mpi_call *c, struct sl_mpi_range range) {
+static void sum_stretches(const struct sl_mpi_call *c, struct range range) {
     const struct sl_collective *call = &c->call;
     const bool solid = sl_block_is_solid(call, &call->input_view) && sl_block_is_solid(call, &call->output_view);
     const bool adds_floats = sl_operation_of(call)->reduction == SL_SUM && call->dtype == SL_F32 && call->scale == 1;
@@ -291,19 +324,18 @@ static bool takes_shares(const struct sl_collective *call) {
            sl_block_bytes(call) > SL_SHORT_CALL;
 }
 
-struct sl_mpi_range sl_mpi_portion_of(const struct sl_collective *call, struct sl_mpi_range range, int index,
-                                      int shares) {
+static struct range portion_of(const struct sl_collective *call, struct range range, int index, int shares) {
     const size_t total = range.count * sl_dtype_size(call->dtype);
     const size_t lines = (total + SL_CACHE_LINE - 1) / SL_CACHE_LINE;
     const size_t most = (lines + (size_t)shares - 1) / (size_t)shares * SL_CACHE_LINE, begin = most * (size_t)index;
     const size_t left = begin < total ? total - begin : 0;
-    return (struct sl_mpi_range){begin, left < most ? left : most};
+    return (struct range){begin, left < most ? left : most};
 }
 
-static void sum_share(const struct sl_mpi_call *c, struct sl_mpi_range range) {
+static void sum_share(const struct sl_mpi_call *c, struct range range) {
     const struct sl_collective *call = &c->call;
     const int size = call->group->size;
-    const struct sl_mpi_range share = sl_mpi_portion_of(call, range, call->group->rank, size);
+    const struct range share = portion_of(call, range, call->group->rank, size);
     const void **input = c->communicator->input;
     for (int peer = 0; peer < size; peer++) input[peer] = piece(c, peer, c->read, 0) + share.begin;
     void *output = piece(c, call->group->rank, c->read, 0) + share.begin;
@@ -311,11 +343,11 @@ static void sum_share(const struct sl_mpi_call *c, struct sl_mpi_range range) {
               size, input, 1, &output);
 }
 
-static void collect_shares(const struct sl_mpi_call *c, struct sl_mpi_range range) {
+static void collect_shares(const struct sl_mpi_call *c, struct range range) {
     const struct sl_collective *call = &c->call;
     char *output = sl_mpi_output_block(call, 0) + range.begin * sl_dtype_size(call->dtype);
     for (int peer = 0; peer < call->group->size; peer++) {
-        const struct sl_mpi_range share = sl_mpi_portion_of(call, range, peer, call->group->size);
+        const struct range share = portion_of(call, range, peer, call->group->size);
         memcpy(output + share.begin, piece(c, peer, c->read, 0) + share.begin, share.count);
     }
 }
@@ -325,12 +357,12 @@ static void collect_shares(const struct sl_mpi_call *c, struct sl_mpi_range rang
 /* First part of the next round to read, if the sources have written theirs. */
 static bool read_piece(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
-    const struct sl_mpi_range range = sl_mpi_range_of(call, c->read);
+    const struct range range = range_of(call, c->read);
     if (c->read == c->written || c->summed > c->read || find_missing(c, false) >= 0) return false;
     if (!sl_mpi_state_alike(c, sl_call_sources(call))) return false; /* then no data moves */
     if (takes_shares(call)) {
         sum_share(c, range);
-        sl_mpi_count_piece(c, sl_mpi_portion_of(call, range, call->group->rank, call->group->size).count);
+        sl_mpi_count_piece(c, portion_of(call, range, call->group->rank, call->group->size).count);
         atomic_store_explicit(&sl_mpi_own_words(c)->summed, c->before + ++c->summed, memory_order_release);
         ring_those_at(c, sl_call_destinations(call));
         return true;
@@ -347,7 +379,7 @@ static bool read_piece(struct sl_mpi_call *c) {
 static bool end_round(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     if (c->summed == c->read || (takes_shares(call) && find_missing(c, true) >= 0)) return false;
-    if (takes_shares(call)) collect_shares(c, sl_mpi_range_of(call, c->read));
+    if (takes_shares(call)) collect_shares(c, range_of(call, c->read));
     atomic_store(&sl_mpi_own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
     for (int peer = 0; peer < call->group->size; peer++) sl_mpi_ring_for_room(sl_group_member(call->group, peer));
     return true;
@@ -355,7 +387,7 @@ static bool end_round(struct sl_mpi_call *c) {
 
 static void begin_rounds(struct sl_mpi_call *c) {
     c->written = c->summed = c->read = 0;
-    c->rounds = sl_mpi_count_rounds(&c->call);
+    c->rounds = count_rounds(&c->call);
 }
 
 static bool go_round(struct sl_mpi_call *c) {

@@ -5,7 +5,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 
-#include "collectives/costs/costs.h"
+#include "collectives/costs/spans.h"
 #include "collectives/mpi/process/shared.h"
 #include "collectives/mpi/wire.h"
 
@@ -45,21 +45,9 @@ static inline bool sl_mpi_reached(const _Atomic uint32_t *word, uint32_t target)
     return (int32_t)(atomic_load(word) - target) >= 0;
 }
 
-/* Elements [begin, begin + count) of each block. */
-struct sl_mpi_range {
-    size_t begin, count;
-};
-
-/* Number of a call's rounds, and the range of round number ROUND. */
-uint32_t sl_mpi_count_rounds(const struct sl_collective *call);
-struct sl_mpi_range sl_mpi_range_of(const struct sl_collective *call, uint32_t round);
-
-/* Copies RANGE of BLOCK, one of the program's inputs, to packed memory. */
-void sl_mpi_pack(const struct sl_collective *call, struct sl_mpi_range range, char *tight, const char *block);
-
-/* The share of a range in bytes that falls to number INDEX of SHARES. Shares begin at cache lines. */
-struct sl_mpi_range sl_mpi_portion_of(const struct sl_collective *call, struct sl_mpi_range range, int index,
-                                      int shares);
+/* Copies values that this member brings, or needs, between the program's memory and packed memory. */
+void sl_mpi_pack_span(const struct sl_collective *call, struct sl_span span, char *tight);
+void sl_mpi_unpack_span(const struct sl_collective *call, struct sl_span span, const char *tight);
 
 /* Ends a call's rounds. Words that it has not raised are raised, so that none lags behind by as many rounds as a word
  * counts. */

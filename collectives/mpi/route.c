@@ -43,8 +43,7 @@ const struct sl_mpi_route *sl_mpi_route_of(const struct sl_mpi_communicator *com
                                                        [SL_ALGORITHM_GATHERED] = &sl_mpi_gathered,
                                                        [SL_ALGORITHM_CHAINED] = &sl_mpi_chained,
                                                        [SL_ALGORITHM_MESSAGES] = &sl_mpi_by_messages};
-    const struct sl_mpi_hosts *hosts = communicator->hosts;
     struct sl_layout layout = {.members = call->group->size, .hosts = communicator->mailboxes != NULL};
-    if (hosts) layout = (struct sl_layout){call->group->size, hosts->count, hosts->first};
+    if (communicator->hosts) layout = sl_mpi_layout_of(communicator);
     return route[sl_algorithm_of(&layout, call)];
 }

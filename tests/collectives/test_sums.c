@@ -1,5 +1,6 @@
 /* test_sums.c - sums of several members' rows, equal to those of a plain loop: whole pieces and the rest, into rows of
- * other strides, added to existing values, and in place. And copies of rows, which write nothing else. */
+ * other strides, added to existing values, and in place. Sums that are interrupted, with the bits of whole ones. And
+ * copies of rows, which write nothing else. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,8 @@
 #include <cmocka.h>
 
 #include "collectives/sums/copies.h"
+#include "collectives/sums/partial.h"
+#include "collectives/sums/reduce.h"
 #include "collectives/sums/sums.h"
 
 enum { ROWS = 3, STRIDE = 300, Y_STRIDE = 295, MEMBERS = 3 };
@@ -51,6 +54,40 @@ static void rows_are_added_in_order(void **state) {
     }
 }
 
+enum { ARRAYS = 4200, ELEMENTS = 70, WAITING = 12 };
+static float long_x[ARRAYS][ELEMENTS];
+
+/* Sums SIZE arrays in parts of PART arrays and more. */
+static void expect_parts(enum sl_reduction reduction, enum sl_dtype dtype, int size, int part) {
+    static float waiting[WAITING * ELEMENTS];
+    float sum[ELEMENTS] = {0}, wanted[ELEMENTS] = {0};
+    const void *input[ARRAYS];
+    for (int k = 0; k < size; k++) input[k] = long_x[k];
+    sl_reduce(reduction, dtype, 0.3f, ELEMENTS, size, input, 1, (void *[]){wanted});
+    for (int before = 0, now; before < size; before += now, part++) {
+        const struct sl_partial partial = {reduction, dtype, 0.3f, before, size};
+        now = part < size - before ? part : size - before;
+        sl_continue_sum(&partial, ELEMENTS, now, input + before, waiting, sum);
+        assert_in_range(sl_waiting_sums(reduction, before + now), 0, WAITING);
+    }
+    assert_memory_equal(sum, wanted, sizeof sum);
+}
+
+static void sums_are_interrupted(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 2, 5, 16, 63, 64, 65, 128, 200, ARRAYS}, parts[] = {1, 3, 16, 64, 1000};
+    for (int k = 0; k < ARRAYS; k++)
+        for (int i = 0; i < ELEMENTS; i++) long_x[k][i] = 1.0f / (float)(1 + (i * 7 + k * 13) % 101);
+    for (int i = 0; i < 10 * 5; i++) {
+        expect_parts(SL_SUM, SL_F32, sizes[i / 5], parts[i % 5]);
+        expect_parts(SL_SUM, SL_BF16, sizes[i / 5], parts[i % 5]);
+        expect_parts(SL_TREE, SL_F32, sizes[i / 5], parts[i % 5]);
+    }
+    assert_int_equal(sl_waiting_sums(SL_TREE, 48), 2);
+    assert_int_equal(sl_waiting_sums(SL_SUM, 48), 1);
+    assert_int_equal(sl_waiting_sums(SL_SUM, 64 * 64 + 64 + 1), 3);
+}
+
 static void rows_are_copied(void **state) {
     (void)state;
     static const size_t bytes[] = {0, 1, 15, 16, 48, 64, 112, 128, 500, 512, 528, 800};
@@ -69,7 +106,8 @@ static void rows_are_copied(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_added_in_order), cmocka_unit_test(rows_are_copied)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_added_in_order),
+                                       cmocka_unit_test(sums_are_interrupted), cmocka_unit_test(rows_are_copied)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,12 @@
-/* test_hosts.c - calls of processes on several hosts, which pretend_hosts.c makes up: long sums, and every call's
+/* test_hosts.c - calls of processes on several hosts, which pretend_hosts.c makes up: their results, and every call's
  * messages, bytes and bells, as counted and as computed. */
 #include "tests/rigs/run_on.h"
 
 #include <stdlib.h>
 
 #include "collectives/costs/costs.h"
+#include "collectives/sums/reduce.h"
+#include "spmd/base/numbers/dtype.h"
 
 /* ---- the hosts ---- */
 
@@ -52,11 +54,19 @@ static float value(int call, int member, size_t i) {
     return (float)(int)(random % 2000001 - 1000000) * (random & 1 ? 1e-6f : 1e-3f);
 }
 
-/* Whether SUM is the sum in member order, times SCALE. */
+/* The sum of the members from FIRST to END, in their order. */
+static float sum_in_order(int call, int first, int end, size_t i) {
+    float sum = value(call, first, i);
+    for (int member = first + 1; member < end; member++) sum += value(call, member, i);
+    return sum;
+}
+
+/* Whether SUM is the sum in member order, in blocks of SL_SUM_BLOCK, times SCALE. */
 static bool is_sum(const float *sum, size_t n, int call, int size, float scale) {
     for (size_t i = 0; i < n; i++) {
-        float wanted = value(call, 0, i);
-        for (int member = 1; member < size; member++) wanted += value(call, member, i);
+        float wanted = sum_in_order(call, 0, size < SL_SUM_BLOCK ? size : SL_SUM_BLOCK, i);
+        for (int first = SL_SUM_BLOCK; first < size; first += SL_SUM_BLOCK)
+            wanted += sum_in_order(call, first, size < first + SL_SUM_BLOCK ? size : first + SL_SUM_BLOCK, i);
         if (scale != 1) wanted *= scale;
         if (memcmp(&sum[i], &wanted, sizeof wanted) != 0) return false;
     }
@@ -104,6 +114,121 @@ static int processes;
 static void test_long_sums(void **state) {
     (void)state;
     expect_ok(whole_mesh, long_sums_program, NULL);
+}
+
+/* ---- results of calls that hosts pass on ---- */
+
+/* Kinds of calls; blocks of those that cut or join are N elements. */
+enum { KINDS = 8 };
+static const enum sl_dtype dtypes[] = {SL_F32, SL_BF16, SL_F16};
+
+static struct sl_collective describe(const struct sl_group *group, int kind, enum sl_dtype dtype, const void *in,
+                                     void *out, size_t n) {
+    switch (kind) {
+    case 0:
+        return sl_describe_pmean(group, dtype, in, out, n);
+    case 1:
+        return sl_describe_psum_tree(group, dtype, in, out, n);
+    case 2:
+        return sl_describe_pmax(group, dtype, in, out, n);
+    case 3:
+        return sl_describe_psum_scatter(group, dtype, in, out, n);
+    case 4:
+        return sl_describe_psum_scatter_tree(group, dtype, in, out, n);
+    case 5: /* blocks of rows of a matrix: N columns of each are one member's */
+        return sl_describe_psum_scatter_dim(group, dtype, in, out, 2, (const size_t[]){3, n * (size_t)group->size}, 1);
+    case 6:
+        return sl_describe_all_gather_dim(group, dtype, in, out, 2, (const size_t[]){3, n}, 1);
+    default:
+        return sl_describe_all_gather(group, dtype, in, out, n);
+    }
+}
+
+/* Elements of a member's input: of one block, or of all; and elements of a block. */
+static size_t block_of(int kind, size_t n) { return kind == 5 || kind == 6 ? 3 * n : n; }
+static size_t elements_in(int kind, size_t n, int size) {
+    return kind >= 3 && kind <= 5 ? block_of(kind, n) * (size_t)size : block_of(kind, n);
+}
+
+static void fill(enum sl_dtype dtype, void *array, int member, int kind, size_t count) {
+    for (size_t i = 0; i < count; i++) sl_store_float(dtype, array, i, value(kind, member, i));
+}
+
+/* Index, in each member's input, of number I of this member's results. */
+static size_t summand(const struct sl_group *group, int kind, size_t n, size_t i) {
+    const size_t me = (size_t)group->rank;
+    if (kind == 3 || kind == 4) return me * n + i;
+    return kind == 5 ? i / n * n * (size_t)group->size + me * n + i % n : i;
+}
+
+/* The member with number I of a gathered result, and its index in the member's input. */
+static int gathered_from(const struct sl_group *group, int kind, size_t n, size_t i, size_t *index) {
+    const size_t all = n * (size_t)group->size;
+    *index = kind == 6 ? i / all * n + i % n : i % n;
+    return (int)(kind == 6 ? i % all / n : i / n);
+}
+
+/* Compares a few results with those of all members' values in one place. */
+static int check_results(struct sl_spmd *self, const struct sl_group *group, int kind, enum sl_dtype dtype, size_t n,
+                         const char *out) {
+    static const enum sl_reduction reduction[] = {SL_SUM, SL_TREE, SL_MAXIMUM, SL_SUM, SL_TREE, SL_SUM};
+    const size_t size = sl_dtype_size(dtype), results = block_of(kind, n) * (kind >= 6 ? (size_t)group->size : 1);
+    for (size_t i = 0; i < results; i += results < 50 ? 1 : 1 + mix(i) % (results / 25)) {
+        float summands[MOST], wanted;
+        const void *input[MOST];
+        size_t index;
+        if (kind >= 6) {
+            const int member = gathered_from(group, kind, n, i, &index);
+            sl_store_float(dtype, &wanted, 0, value(kind, member, index));
+        } else {
+            for (int member = 0; member < group->size; member++) {
+                sl_store_float(dtype, &summands[member], 0, value(kind, member, summand(group, kind, n, i)));
+                input[member] = &summands[member];
+            }
+            sl_reduce(reduction[kind], dtype, kind == 0 ? 1.0f / (float)group->size : 1, 1, group->size, input, 1,
+                      (void *[]){&wanted});
+        }
+        if (memcmp(out + i * size, &wanted, size) != 0)
+            return sl_fail(self, SL_CHECK_FAILED, "kind %d of %zu elements of %zu bytes over \"%s\": %zu differs", kind,
+                           n, size, group->name, i);
+    }
+    return SL_OK;
+}
+
+static int check_kind(struct sl_spmd *self, const struct sl_group *group, int kind, enum sl_dtype dtype, size_t n,
+                      char *in, char *out) {
+    fill(dtype, in, group->rank, kind, elements_in(kind, n, group->size));
+    SL_TRY(sl_call(self, SL_HERE, describe(group, kind, dtype, in, out, n)));
+    SL_TRY(check_results(self, group, kind, dtype, n, out));
+    if (kind > 2) return SL_OK;
+    SL_TRY(sl_call(self, SL_HERE, describe(group, kind, dtype, in, in, n)));
+    return check_results(self, group, kind, dtype, n, in);
+}
+
+static int results_program(struct sl_spmd *self, void *arg) {
+    (void)arg;
+    static const size_t count[] = {1, 17, 120, 1026, 20011, 400009};
+    enum { ROOM = 1 << 20 }; /* elements of all blocks together */
+    char *in = malloc(3 * sizeof(float) * ROOM), *out = malloc(3 * sizeof(float) * ROOM);
+    struct sl_group group[3];
+    int status = in && out ? SL_OK : sl_fail(self, SL_FAILED, "no memory");
+    for (int g = 0; g < 3 && !status; g++) status = sl_group_axes(self, (const char *[]){"*", "x", "y"}[g], &group[g]);
+    for (int i = 0; i < 3 * 6 * 3 * KINDS && !status; i++) {
+        const struct sl_group *its = &group[i % 3];
+        const int kind = i / 3 % KINDS;
+        const size_t n = count[i / 3 / KINDS % 6];
+        const enum sl_dtype dtype = dtypes[i / 3 / KINDS / 6];
+        const size_t all = n * (kind < 3 ? 1 : (size_t)its->size);
+        if (all <= ROOM / 4 || (kind == 0 && dtype == SL_BF16)) status = check_kind(self, its, kind, dtype, n, in, out);
+    }
+    free(in);
+    free(out);
+    return status;
+}
+
+static void test_results(void **state) {
+    (void)state;
+    expect_ok(whole_mesh, results_program, NULL);
 }
 
 /* ---- counts ---- */
@@ -192,6 +317,7 @@ int main(int argc, char **argv) {
     processes = atoi(getenv("SL_TEST_PROCESSES") ? getenv("SL_TEST_PROCESSES") : "8");
     snprintf(whole_mesh, sizeof whole_mesh, "x=%d,y=2", processes / 2);
     read_hosts(processes);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_sums), cmocka_unit_test(test_counts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_sums), cmocka_unit_test(test_results),
+                                       cmocka_unit_test(test_counts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
