@@ -1,8 +1,8 @@
 /* kernels.c - everything that is not a matrix product, built once per CPU level, or for devices.
  *
  * The build defines SL_KERNELS, the table's name; SL_SEQUENCE_KERNELS, SL_PUBLISHED_KERNELS, SL_DRAWS,
- * SL_ATTENTION_KERNELS, SL_LATENT_KERNELS, SL_EXPERT_KERNELS, SL_OPERAND_KERNELS and SL_DROPOUT_KERNELS, the names of
- * the tables that it contains; and SL_LEVEL, the level's name. */
+ * SL_ATTENTION_KERNELS, SL_LATENT_KERNELS, SL_EXPERT_KERNELS and SL_OPERAND_KERNELS, the names of the tables that it
+ * contains; and SL_LEVEL, the level's name. */
 #include "layers/kernels/kernels.h"
 #include "layers/kernels/elements_internal.h"
 #include "layers/kernels/hashes_internal.h"
@@ -276,7 +276,6 @@ const struct sl_kernels SL_KERNELS = {
     .latent = &SL_LATENT_KERNELS,
     .experts = &SL_EXPERT_KERNELS,
     .operands = &SL_OPERAND_KERNELS,
-    .dropouts = &SL_DROPOUT_KERNELS,
     .norms = &SL_NORM_KERNELS,
     .fill = fill,
     .add = add,

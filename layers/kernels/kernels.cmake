@@ -1,7 +1,7 @@
 # Kernels: one source of each, compiled once per CPU level, or for devices; which of them runs is chosen at start.
 set(kernels kernels/kernels.c kernels/draws.c kernels/sequence.c kernels/attention/attention.c kernels/attention/attention_decode.c
     kernels/attention/attention_latent.c kernels/gelu.c kernels/published.c kernels/expert.c
-    kernels/operands/operands.c kernels/norms/norms.c kernels/dropout.c)
+    kernels/operands/operands.c kernels/norms/norms.c)
 set_source_files_properties(kernels/attention/attention.c kernels/attention/attention_decode.c kernels/attention/attention_latent.c kernels/gelu.c
     kernels/gemm/rows/few_rows.c kernels/gemm/rows/few_rows_transposed.c kernels/gemm/rows/many_rows.c kernels/gemm/rows/one_row.c
     kernels/gemm/blocks/block_rows.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
@@ -35,7 +35,6 @@ if(NOT SL_DEVICE STREQUAL cpu)
         SL_ATTENTION_DECODE=sl_attention_decode_device SL_LATENT_KERNELS=sl_latent_kernels_device
         SL_GELU_FORWARD=sl_gelu_forward_device SL_GELU_BACKWARD=sl_gelu_backward_device
         SL_OPERAND_KERNELS=sl_operand_kernels_device SL_NORM_KERNELS=sl_norm_kernels_device
-        SL_DROPOUT_KERNELS=sl_dropout_kernels_device
         SL_EXPERT_KERNELS=sl_expert_kernels_device SL_PUBLISHED_KERNELS=sl_published_kernels_device SL_DRAWS=sl_draws_device SL_REDUCE=sl_reduce_on_device)
 endif()
 
@@ -92,8 +91,7 @@ function(sl_add_level level)
         SL_LATENT_KERNELS=sl_latent_kernels_${level} SL_PUBLISHED_KERNELS=sl_published_kernels_${level}
         SL_DRAWS=sl_draws_${level}
         SL_GELU_FORWARD=sl_gelu_forward_${level} SL_GELU_BACKWARD=sl_gelu_backward_${level}
-        SL_OPERAND_KERNELS=sl_operand_kernels_${level} SL_NORM_KERNELS=sl_norm_kernels_${level}
-        SL_DROPOUT_KERNELS=sl_dropout_kernels_${level})
+        SL_OPERAND_KERNELS=sl_operand_kernels_${level} SL_NORM_KERNELS=sl_norm_kernels_${level})
 endfunction()
 sl_add_level(v2)
 sl_add_level(v3)

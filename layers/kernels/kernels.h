@@ -8,7 +8,6 @@
 
 #include "layers/kernels/attention/attention.h"
 #include "layers/kernels/attention/attention_latent.h"
-#include "layers/kernels/dropout.h"
 #include "layers/kernels/expert.h"
 #include "layers/kernels/operands/operands.h"
 #include "layers/kernels/norms/norms.h"
@@ -70,7 +69,7 @@ struct sl_kernels {
     const char *name;   /* the CPU level, "x86-64-v2" to "x86-64-v4", or the device's kind */
     bool hashes;        /* adamw computes hashes: on hosts */
     bool whole_norms;   /* norms of whole rows take one pass, which also reads bf16 (norms/norms.h): on devices */
-    bool draws_dropout; /* dropout draws its own words (dropout.h): on devices */
+    bool draws_dropout; /* dropout draws its own words: on devices */
     /* Sums over rows are computed for this many slices of the rows, then added in the slices' order; 1 except on GPUs.
      * GPUs first divide many rows of few columns into stripes (loops/slices_internal.h). */
     int slices;
@@ -81,7 +80,6 @@ struct sl_kernels {
     const struct sl_latent_kernels *latent;
     const struct sl_expert_kernels *experts;
     const struct sl_operand_kernels *operands;
-    const struct sl_dropout_kernels *dropouts;
     const struct sl_norm_kernels *norms;
 
     /* y [n] = value */

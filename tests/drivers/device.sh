@@ -78,11 +78,10 @@ cpu)
 offload)
     all_ran "every kernel runs on a device" "$layers/kernels/kernels.c" "$build/tests/test_kernels" "$build/tests/test_parts" "$build/tests/test_adamw" "$build/tests/test_leaves"
     all_ran "every kernel over elements runs on a device" "$layers/kernels/elements_internal.h" "$build/tests/test_kernels" "$build/tests/test_leaves"
-    all_ran "operands are made on a device" "$layers/kernels/operands/operands.c" "$build/tests/test_operands" "$build/tests/test_kept" "$build/tests/test_settled"
+    all_ran "operands are made on a device" "$layers/kernels/operands/operands.c" "$build/tests/test_operands" "$build/tests/test_kept" "$build/tests/test_settled" "$build/tests/test_dropout_kernels"
     all_ran "hashes are made on a device" "$layers/kernels/hashes_internal.h" "$build/tests/test_hashes"
     all_ran "the optimizer adamw runs on a device" "$layers/kernels/adamw_internal.h" "$build/tests/test_adamw"
     all_ran "random numbers are drawn on a device" "$layers/kernels/draws.c" "$build/tests/test_kernels" "$build/tests/test_parts"
-    all_ran "dropout draws its words on a device" "$layers/kernels/dropout.c" "$build/tests/test_dropout_kernels"
     all_ran "every kernel for sequences runs on a device" "$layers/kernels/sequence.c" "$build/tests/test_sequence_kernels" "$build/tests/test_loss_kernels" "$build/tests/test_settled"
     all_ran "attention runs on a device" "$layers/kernels/attention/attention.c" "$build/tests/test_attention_kernels" "$build/tests/test_settled"
     all_ran "norms of whole rows run on a device" "$layers/kernels/norms/norms.c" "$build/tests/test_norms" "$build/tests/test_kept"

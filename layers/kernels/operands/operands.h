@@ -7,8 +7,31 @@
 
 #include "spmd/base/base.h"
 #include "spmd/base/numbers/dtype.h"
+#include "spmd/random.h"
 
 SL_BEGIN_C
+
+/* The random words of dropout's elements. Kernels draw them, with the bits of sl_draws' words_each and words_global;
+ * on hosts the caller does, because whole vectors of words are drawn faster. */
+struct sl_dropout_words {
+    const uint32_t *at;        /* the words, [elements]; NULL: drawn by the kernel, where */
+    const struct sl_key *keys; /* element i of part k has word i of keys[k * next], out of PART words; */
+    size_t parts, next;
+    uint32_t part;
+    struct sl_key key; /* if KEYS is NULL, the word of its global row and column, by this key */
+    uint32_t first_row, rows, first_col, cols;
+};
+
+/* The arrays that dropout reads and writes, with or without silu. mask is 1 or 0 for each element. */
+struct sl_dropout_arrays {
+    size_t count;       /* elements of each array */
+    bool silu;          /* y = silu(x) mask / keep; otherwise y = x mask / keep */
+    struct sl_rows x;   /* floats; bf16 only if the kernel draws the words */
+    uint32_t threshold; /* mask is 1 if the upper 23 bits of the element's word are below this */
+    float keep;
+    struct sl_out y;      /* in any form if slope is bf16 or the kernel draws the words; otherwise floats, perhaps x */
+    struct sl_rows slope; /* dy/dx; if it is floats, it may be x */
+};
 
 struct sl_operand_kernels {
     /* y = a b. If a and b are floats, y is floats, and may be a or b, or bf16. If b is bf16, a saved slope, then a is a
@@ -17,11 +40,7 @@ struct sl_operand_kernels {
     /* y = silu(x), slope = silu'(x). If slope is floats, x is floats, and y floats or bf16; y and slope may be x. If
      * slope is bf16, x is floats or bf16, and y has any form. */
     void (*silu)(size_t n, struct sl_rows x, struct sl_out y, struct sl_rows slope);
-    /* y and slope of silu(x), or of x without SILU, both multiplied by mask / keep; x is floats. mask[i] is 1 if
-     * words[i] >> 9 < threshold and 0 otherwise. If slope is floats, y is floats, and may be x. If slope is bf16, y has
-     * any form. Devices use kernels that draw the words (dropout.h). */
-    void (*dropout)(size_t n, bool silu, struct sl_rows x, const uint32_t *words, uint32_t threshold, float keep,
-                    struct sl_out y, struct sl_rows slope);
+    void (*dropout)(const struct sl_dropout_words *words, const struct sl_dropout_arrays *arrays);
 };
 
 extern const struct sl_operand_kernels sl_operand_kernels_v2, sl_operand_kernels_v3, sl_operand_kernels_v4;

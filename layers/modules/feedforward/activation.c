@@ -97,25 +97,16 @@ static struct sl_dropout_words words_of(const struct sl_module *module, const st
         .cols = cols};
 }
 
-/* Draws the words of a call's rows: of all, or block by block if sequences are divided. */
-static void draw_rows(const struct sl_context *context, const struct sl_dropout_words *from, uint32_t *words) {
-    const struct sl_cut cut = context->cut;
-    const uint32_t sequence = (uint32_t)context->sequence, cols = from->cols;
-    const uint32_t rows = cut.parts > 1 ? sequence / 2 : from->rows;
-    for (uint32_t row = 0; row < from->rows; row += rows)
-        context->kernels->draws->words_global(from->key, sl_cut_row(cut, sequence, from->first_row + row), rows,
-                                              from->first_col, cols, cols, words + (size_t)row * cols);
-}
-
-static const uint32_t *draw_words(const struct sl_module *module, const struct sl_context *context) {
-    const struct sl_dropout_words from = words_of(module, context);
+/* Draws the WORDS of a call: of all rows at once, or block by block if sequences are divided. */
+static void draw_words(const struct sl_context *context, const struct sl_dropout_words *words, uint32_t *room) {
     const struct sl_draws *draws = context->kernels->draws;
-    uint32_t *words = sl_at(context, &((const struct dropout *)module)->words);
-    if (from.keys)
-        draws->words_each(from.parts, from.keys, from.next, from.part, words);
-    else
-        draw_rows(context, &from, words);
-    return words;
+    const struct sl_cut cut = context->cut;
+    const uint32_t sequence = (uint32_t)context->sequence, cols = words->cols;
+    const uint32_t rows = cut.parts > 1 ? sequence / 2 : words->rows;
+    if (words->keys) draws->words_each(words->parts, words->keys, words->next, words->part, room);
+    for (uint32_t row = 0; row < words->rows; row += rows)
+        draws->words_global(words->key, sl_cut_row(cut, sequence, words->first_row + row), rows, words->first_col, cols,
+                            cols, room + (size_t)row * cols);
 }
 
 static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
@@ -153,43 +144,32 @@ static int silu_forward(const struct sl_module *module, struct sl_context *conte
     return SL_OK;
 }
 
-/* Applies dropout with a kernel that draws the words. */
+/* On hosts, the caller draws the words and rounds floats of y. If all elements are kept, any words will do. */
 static int drop(const struct sl_module *module, struct sl_context *context, bool silu, const float *x, float *y) {
-    const float kept = keep((const struct dropout *)module, context);
-    const struct sl_dropout_words words = words_of(module, context);
-    const struct sl_dropout_arrays arrays = {.silu = silu,
+    const struct dropout *dropout = (const struct dropout *)module;
+    const bool draws = context->kernels->draws_dropout, rounds = draws || slope_of(module)->rounds;
+    const float kept = keep(dropout, context);
+    struct sl_dropout_words words = words_of(module, context);
+    if (!draws) words.at = sl_at(context, &dropout->words);
+    if (!draws && kept < 1.0f) draw_words(context, &words, sl_at(context, &dropout->words));
+    const struct sl_dropout_arrays arrays = {.count = sl_module_elements(module, context),
+                                             .silu = silu,
                                              .x = rows_of(module, context, &module->x, x),
                                              .threshold = threshold(kept),
                                              .keep = kept,
-                                             .y = out_of(module, context, y),
+                                             .y = rounds ? out_of(module, context, y) : sl_out_f32(y),
                                              .slope = sl_kept_rows(context, slope_of(module))};
-    context->kernels->dropouts->drop(&words, &arrays);
-    return SL_OK;
-}
-
-/* Applies dropout with the given words: on hosts, where the caller rounds floats of y. */
-static int drop_by_words(const struct sl_module *module, struct sl_context *context, bool silu, const uint32_t *words,
-                         const float *x, float *y) {
-    const float kept = keep((const struct dropout *)module, context);
-    const struct sl_out out = slope_of(module)->rounds ? out_of(module, context, y) : sl_out_f32(y);
-    context->kernels->operands->dropout(sl_module_elements(module, context), silu, sl_rows_f32(x), words,
-                                        threshold(kept), kept, out, sl_kept_rows(context, slope_of(module)));
+    context->kernels->operands->dropout(&words, &arrays);
     return SL_OK;
 }
 
 static int silu_dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    if (keep((const struct dropout *)module, context) == 1.0f) return silu_forward(module, context, x, y);
-    if (context->kernels->draws_dropout) return drop(module, context, true, x, y);
-    return drop_by_words(module, context, true, draw_words(module, context), x, y);
+    const bool keeps_all = keep((const struct dropout *)module, context) == 1.0f;
+    return keeps_all ? silu_forward(module, context, x, y) : drop(module, context, true, x, y);
 }
 
 static int dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct dropout *dropout = (const struct dropout *)module;
-    if (context->kernels->draws_dropout) return drop(module, context, false, x, y);
-    /* If all elements are kept, any words will do. */
-    const bool draws = keep(dropout, context) < 1.0f;
-    return drop_by_words(module, context, false, draws ? draw_words(module, context) : sl_at(context, &dropout->words),
-                         x, y);
+    return drop(module, context, false, x, y);
 }
 
 /* ---- gelu ---- */

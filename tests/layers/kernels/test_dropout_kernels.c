@@ -39,14 +39,22 @@ static void free_arrays(struct arrays *a) {
 
 /* Applies dropout with A's words. */
 static void drop_by_words(const struct sl_kernels *kernels, const struct arrays *a, bool silu) {
-    kernels->operands->dropout(a->n, silu, sl_rows_f32(a->x), a->words, THRESHOLD, KEEP, sl_out_f32(a->want),
-                               sl_rows_f32(a->want_slope));
+    const struct sl_dropout_words words = {.at = a->words};
+    const struct sl_dropout_arrays arrays = {.count = a->n,
+                                             .silu = silu,
+                                             .x = sl_rows_f32(a->x),
+                                             .threshold = THRESHOLD,
+                                             .keep = KEEP,
+                                             .y = sl_out_f32(a->want),
+                                             .slope = sl_rows_f32(a->want_slope)};
+    kernels->operands->dropout(&words, &arrays);
 }
 
 /* Expects dropout that draws WORDS itself to give the results of A's words, which are the same. */
 static void expect_same(const struct sl_kernels *kernels, struct arrays *a, const struct sl_dropout_words *words) {
     const size_t n = a->n, bytes = (n + BEHIND) * sizeof(float);
-    struct sl_dropout_arrays arrays = {.x = sl_rows_f32(a->x),
+    struct sl_dropout_arrays arrays = {.count = n,
+                                       .x = sl_rows_f32(a->x),
                                        .threshold = THRESHOLD,
                                        .keep = KEEP,
                                        .y = sl_out_f32(a->y),
@@ -54,19 +62,19 @@ static void expect_same(const struct sl_kernels *kernels, struct arrays *a, cons
     for (int silu = 0; silu < 2; silu++) {
         arrays.silu = silu;
         drop_by_words(kernels, a, silu);
-        kernels->dropouts->drop(words, &arrays);
+        kernels->operands->dropout(words, &arrays);
         assert_memory_equal(a->y, a->want, bytes);
         assert_memory_equal(a->slope, a->want_slope, bytes);
     }
     for (size_t i = 0; i < n; i++) a->want_stored[i] = sl_bf16_of_float(a->want[i]);
     arrays.y = sl_out_bf16(a->stored);
     memset(a->slope, 0, n * sizeof *a->slope);
-    kernels->dropouts->drop(words, &arrays);
+    kernels->operands->dropout(words, &arrays);
     assert_memory_equal(a->stored, a->want_stored, (n + BEHIND) * sizeof *a->stored);
     assert_memory_equal(a->slope, a->want_slope, bytes);
     arrays.silu = false;
     drop_by_words(kernels, a, false);
-    kernels->dropouts->drop(words, &arrays);
+    kernels->operands->dropout(words, &arrays);
     for (size_t i = 0; i < n; i++) assert_int_equal(a->stored[i], sl_bf16_of_float(a->want[i]));
     assert_memory_equal(a->slope, a->want_slope, bytes);
 }

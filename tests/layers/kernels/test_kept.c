@@ -106,44 +106,44 @@ static void check_silu(const struct sl_kernels *k, const struct elements *e) {
     }
 }
 
-static void check_words(const struct sl_kernels *k, const struct elements *e, bool silu) {
-    k->operands->dropout(e->n, silu, sl_rows_f32(e->x), e->words, THRESHOLD, KEEP, sl_out_f32(e->y),
-                         sl_rows_f32(e->slopes));
+/* Dropout with WORDS, of x in both types if the kernel draws them. */
+static void check_dropout(const struct sl_kernels *k, const struct elements *e, bool silu,
+                          const struct sl_dropout_words *words) {
+    struct sl_dropout_arrays arrays = {.count = e->n,
+                                       .silu = silu,
+                                       .x = sl_rows_f32(e->x),
+                                       .threshold = THRESHOLD,
+                                       .keep = KEEP,
+                                       .y = sl_out_f32(e->y),
+                                       .slope = sl_rows_f32(e->slopes)};
+    k->operands->dropout(&(struct sl_dropout_words){.at = e->words}, &arrays);
+    arrays.slope = sl_rows_bf16(e->slope);
     for (int i = 0; i < ALL; i++) {
-        const struct left y = make_left(e->n);
-        memset(e->slope, 0xab, e->n * sizeof *e->slope);
-        k->operands->dropout(e->n, silu, sl_rows_f32(e->x), e->words, THRESHOLD, KEEP, out_of(&y, i),
-                             sl_rows_bf16(e->slope));
-        sl_device.settle(NULL);
-        expect_left("dropout", &y, i, e->y);
-        expect_rounded("dropout's slope", e->n, e->slope, e->slopes);
-        free_left(&y);
+        for (int half = 0; half < (words->at ? 1 : 2); half++) {
+            const struct left y = make_left(e->n);
+            memset(e->slope, 0xab, e->n * sizeof *e->slope);
+            if (half) arrays.x = sl_rows_bf16(e->half_x);
+            arrays.y = out_of(&y, i);
+            k->operands->dropout(words, &arrays);
+            sl_device.settle(NULL);
+            expect_left("dropout", &y, i, e->y);
+            expect_rounded("dropout's slope", e->n, e->slope, e->slopes);
+            free_left(&y);
+        }
+        arrays.x = sl_rows_f32(e->x);
     }
+}
+
+static void check_words(const struct sl_kernels *k, const struct elements *e, bool silu) {
+    const struct sl_dropout_words words = {.at = e->words};
+    check_dropout(k, e, silu, &words);
 }
 
 /* Checks the kernels that draw the words themselves. */
 static void check_drawn(const struct sl_kernels *k, const struct elements *e, bool silu) {
     const struct sl_dropout_words words = {.key = {{5, 6}}, .first_row = 9, .rows = 1, .cols = (uint32_t)e->n};
     k->draws->words_global(words.key, 9, 1, 0, words.cols, words.cols, e->words);
-    k->operands->dropout(e->n, silu, sl_rows_f32(e->x), e->words, THRESHOLD, KEEP, sl_out_f32(e->y),
-                         sl_rows_f32(e->slopes));
-    for (int i = 0; i < ALL; i++) {
-        for (int half = 0; half < 2; half++) {
-            const struct left y = make_left(e->n);
-            memset(e->slope, 0xab, e->n * sizeof *e->slope);
-            const struct sl_dropout_arrays arrays = {.silu = silu,
-                                                     .x = half ? sl_rows_bf16(e->half_x) : sl_rows_f32(e->x),
-                                                     .threshold = THRESHOLD,
-                                                     .keep = KEEP,
-                                                     .y = out_of(&y, i),
-                                                     .slope = sl_rows_bf16(e->slope)};
-            k->dropouts->drop(&words, &arrays);
-            sl_device.settle(NULL);
-            expect_left("dropout that draws", &y, i, e->y);
-            expect_rounded("its slope", e->n, e->slope, e->slopes);
-            free_left(&y);
-        }
-    }
+    check_dropout(k, e, silu, &words);
 }
 
 /* Floats of dy are rounded as they are read. */

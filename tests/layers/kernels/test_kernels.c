@@ -545,6 +545,13 @@ static void layer_norm_lets_nan_through(void **state) {
 static double silu(double x) { return x / (1 + exp(-x)); }
 static double silu_slope(double x) { return (silu(x + 1e-5) - silu(x - 1e-5)) / 2e-5; }
 
+static void drop(const struct sl_kernels *kernels, size_t n, bool silu, float *x, const uint32_t *words, uint32_t below,
+                 float keep, float *y, float *slope) {
+    const struct sl_rows from = sl_rows_f32(x), to = sl_rows_f32(slope);
+    const struct sl_dropout_arrays arrays = {n, silu, from, below, keep, sl_out_f32(y), to};
+    kernels->operands->dropout(&(struct sl_dropout_words){.at = words}, &arrays);
+}
+
 static void silu_with_and_without_dropout(void **state) {
     (void)state;
     const float keep = 0.7f;
@@ -555,20 +562,17 @@ static void silu_with_and_without_dropout(void **state) {
             const size_t n = counts[i];
             float *x = random_device_floats(&numbers, n, -20, 20), *y = device_floats(n), *slope = device_floats(n);
             uint32_t *words = random_device_words(&numbers, n);
-            const struct sl_rows from = sl_rows_f32(x), slopes = sl_rows_f32(slope);
             if (n > 2) words[1] = threshold << 9, words[2] = words[1] - 1; /* the first dropped, the last kept */
             for (int masked = 0; masked < 2; masked++) {
-                if (masked)
-                    kernels->operands->dropout(n, true, from, words, threshold, keep, sl_out_f32(y), slopes);
-                else
-                    kernels->operands->silu(n, from, sl_out_f32(y), slopes);
+                kernels->operands->silu(n, sl_rows_f32(x), sl_out_f32(y), sl_rows_f32(slope));
+                if (masked) drop(kernels, n, true, x, words, threshold, keep, y, slope);
                 for (size_t e = 0; e < n; e++) {
                     const double factor = !masked ? 1 : words[e] >> 9 < threshold ? 1 / (double)keep : 0;
                     expect_close(name_of(kernels, "silu"), e, y[e], factor * silu(x[e]), 2e-6, 1e-30);
                     expect_close(name_of(kernels, "silu slope"), e, slope[e], factor * silu_slope(x[e]), 2e-6, 1e-6);
                 }
             }
-            kernels->operands->dropout(n, true, from, words, threshold, keep, sl_out_f32(x), slopes);
+            drop(kernels, n, true, x, words, threshold, keep, x, slope);
             assert_memory_equal(x, y, n * sizeof *y);
             release_array(x), release_array(y), release_array(slope), release_array(words);
         }
@@ -589,8 +593,7 @@ static void silu_far_out(void **state) {
         }
         assert_true(isnan(y[N - 1]) && isnan(slope[N - 1]));
     }
-    release_array(x), release_array(y);
-    release_array(slope);
+    release_array(x), release_array(y), release_array(slope);
 }
 
 static void dropout_keeps_what_the_words_say(void **state) {
@@ -604,16 +607,13 @@ static void dropout_keeps_what_the_words_say(void **state) {
             float *x = random_device_floats(&numbers, n, -2, 2), *y = device_floats(n), *slope = device_floats(n);
             uint32_t *words = random_device_words(&numbers, n);
             if (n > 2) words[1] = threshold << 9, words[2] = (threshold << 9) - 1;
-            kernels->operands->dropout(n, false, sl_rows_f32(x), words, threshold, keep, sl_out_f32(y),
-                                       sl_rows_f32(slope));
+            drop(kernels, n, false, x, words, threshold, keep, y, slope);
             for (size_t e = 0; e < n; e++) {
                 const double factor = words[e] >> 9 < threshold ? 1 / (double)keep : 0;
                 expect_close(name_of(kernels, "dropout"), e, y[e], factor * x[e], 2e-7, 0);
                 expect_close(name_of(kernels, "dropout slope"), e, slope[e], factor, 1e-7, 0);
             }
-            release_array(x), release_array(y);
-            release_array(slope);
-            release_array(words);
+            release_array(x), release_array(y), release_array(slope), release_array(words);
         }
     }
 }
