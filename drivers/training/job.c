@@ -387,6 +387,7 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
                      .gemm = job->gemm,
                      .precision = job->precision,
                      .storage = of->storage == 1 ? SL_BF16 : SL_F32,
+                     .no_rewrite = of->no_rewrite,
                      .slots = job->slots,
                      .rows = job->rows,
                      .sequence = job->sequence,

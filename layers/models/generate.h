@@ -31,6 +31,7 @@ struct sl_generation {
     enum sl_dtype precision;
     enum sl_dtype storage; /* type of caches, messages between stages, and rows between layers; SL_BF16 only if the
                               parameters' first plan had it */
+    bool no_rewrite;       /* fuse no modules (layers/modules/parents/rewrite.h) */
     int sequences;         /* sequences of each replica */
     int in_flight;         /* sequences under way at the same time, which have caches; 0: all */
     int groups;            /* groups of sequences in the pipeline, at most in_flight; 0: sl_generation_groups */

@@ -77,6 +77,7 @@ static int plan_pass(struct sl_generator *g, struct pass *pass, struct sl_parame
                                                  .gemm = options->gemm,
                                                  .precision = options->precision,
                                                  .storage = options->storage,
+                                                 .no_rewrite = options->no_rewrite,
                                                  .slots = SL_PIPELINE_FEWEST_SLOTS,
                                                  .rows = pass->width * pass->tokens,
                                                  .sequence = pass->tokens,

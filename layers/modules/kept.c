@@ -90,9 +90,9 @@ void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept) {
     sl_plan_kept_beside(kept, &room);
 }
 
-struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept, bool unread) {
+struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept) {
     return (struct sl_result){.stored = kept->stores ? sl_at(context, &kept->stored) : NULL,
-                              .unread = kept->stores && unread};
+                              .unread = kept->stores && kept->unread};
 }
 
 /* A pass over numbers: rounds Y, or first adds X to Y. */

@@ -63,6 +63,11 @@ void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room);
 /* As sl_plan_kept_beside, with new memory in the workspace. */
 void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept);
 
+/* Notes that the array's only reader has this USE. If it reads copies, a writer that can leave bf16 ALONE may do so. */
+static inline void sl_plan_reader(struct sl_kept *kept, const struct sl_use *use, bool alone) {
+    kept->unread = alone && kept->stores && (kept->operand || sl_reads_copy(use));
+}
+
 /* Elements of all microbatches of the call. */
 static inline size_t sl_kept_elements(const struct sl_context *context, const struct sl_kept *kept) {
     return kept->count * sl_call_microbatches(context);
@@ -89,9 +94,8 @@ static inline struct sl_rows sl_kept_saved(const struct sl_context *context, con
 
 /* The array in I. If DTYPE is SL_F32, returns the floats of sl_recall, otherwise the array in its saved type. */
 const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype);
-/* The result to request from a child that writes the array. UNREAD: if there is a bf16 copy, no caller reads the
- * floats. */
-struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept, bool unread);
+/* The result to request from a child that writes the array. */
+struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept);
 /* Address of the result if it is an operand and only bf16 is requested; NULL: write floats. */
 static inline uint16_t *sl_operand_result(const struct sl_context *context) {
     const struct sl_result *result = context->storage == SL_F32 ? context->result : NULL;

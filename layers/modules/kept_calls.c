@@ -23,7 +23,7 @@ int sl_kept_forward(const struct sl_module *child, struct sl_context *context, c
  * it is NULL, rounds Y here. */
 static int forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
                         const float *values, const struct sl_kept *y, struct sl_out *left) {
-    struct sl_result result = sl_kept_result(context, y, y->unread);
+    struct sl_result result = sl_kept_result(context, y);
     struct sl_result *const before = context->result;
     float *to = sl_kept_values(context, y);
     context->result = y->rounds ? &result : NULL;
@@ -82,7 +82,7 @@ int sl_kept_backward_input(const struct sl_module *child, struct sl_context *con
 
 int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, struct sl_rows x, const float *dy,
                            const struct sl_kept *dx, enum sl_dtype *dtype) {
-    struct sl_result result = sl_kept_result(context, dx, dx->unread);
+    struct sl_result result = sl_kept_result(context, dx);
     struct sl_result *const before = context->result;
     context->result = dx->unread ? &result : NULL;
     const int status = sl_saved_backward_input(child, context, x, dy, sl_kept_values(context, dx));

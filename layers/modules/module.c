@@ -132,7 +132,7 @@ static int freeze(struct sl_module *module, const struct sl_plan *plan) {
 }
 
 /* Whether W runs right after I. If another rank waits for the stage's dx, W runs after dx has been sent. Recomputed
- * modules order their calls themselves (layers/modules/recompute.c). */
+ * modules order their calls themselves (layers/modules/parents/recompute.c). */
 static bool weights_follow(const struct sl_module *module, const struct sl_plan *plan) {
     const bool alone = plan->wgrad_group == 1 && sl_plan_run(plan) == 1;
     return plan->weights_follow && plan->nobody_waits && alone && plan->stash != plan->again && module->children == 0 &&
@@ -180,10 +180,8 @@ int sl_module_plan(struct sl_module *module, struct sl_plan *plan) {
     if (module->children > 0) plan->x_stride = 0; /* no request to its own children */
     module->x_stride = 0;
     module->follower_dy = plan->storage;
-    module->x = (struct sl_use){.gelu = module->x.gelu,
-                                .lasts = sl_until_weight_if(module->type->backward_input && !plan->forward_only)};
-    module->y = (struct sl_use){.gelu = module->y.gelu,
-                                .lasts = sl_from_input_if(module->type->backward_weight && !plan->forward_only)};
+    module->x = (struct sl_use){.lasts = sl_until_weight_if(module->type->backward_input && !plan->forward_only)};
+    module->y = (struct sl_use){.lasts = sl_from_input_if(module->type->backward_weight && !plan->forward_only)};
     int status = plan_named(module, plan);
     plan->run = run;
     plan->storage = storage;

@@ -123,7 +123,7 @@ struct sl_result {
     bool unread;      /* the floats need not be written: no caller reads them */
     bool whole;       /* the floats stay unrounded; requested only of modules with SL_WRITES_BOTH */
     bool done;        /* set by the module after it has written the result in this form */
-    uint16_t *gelu;   /* requested only of modules with SL_GELU_DONE, which must obey. Forward: write y here and gelu(y)
+    uint16_t *gelu;   /* requested only of products planned for it, which must obey. Forward: write y here and gelu(y)
                          to STORED. I: this is the gelu's x; multiply dx by the gelu's slope. NULL: no gelu */
 };
 
@@ -177,9 +177,9 @@ struct sl_context {
     const struct sl_gathers *gathers; /* gathers of kernels added during planning */
     struct sl_scatters *scatters;     /* scatters of their gradients */
     struct sl_caches *caches;         /* NULL unless the model generates */
-    const struct sl_stash *again;     /* stash of recomputed modules for backward (layers/modules/recompute.c) */
-    const struct sl_stash *once; /* stash of recomputed modules for forward: the same tensors; modules reuse the same
-                                    memory one after another */
+    const struct sl_stash *again; /* stash of recomputed modules for backward (layers/modules/parents/recompute.c) */
+    const struct sl_stash *once;  /* stash of recomputed modules for forward: the same tensors; modules reuse the same
+                                     memory one after another */
     char *workspace;
     struct sl_profile *profile;     /* NULL: no profile */
     struct sl_trace *trace;         /* NULL: no trace */
@@ -221,6 +221,7 @@ struct sl_plan {
     int x_stride;      /* request to a module without children: until W, x and dx are columns of bf16-only rows of this
                           width; 0: dense */
     bool forward_only; /* there will be no backward call */
+    bool no_rewrite;   /* no modules are fused (layers/modules/parents/rewrite.h) */
     bool weights_follow; /* the W of an I's microbatches can run right after it, group by group */
     bool forward_keeps;  /* in a recomputed module's stash, arrays that W reads have their place from forward on */
     bool has_dx;         /* the module's DX will never be NULL */

@@ -56,9 +56,10 @@ struct sl_pipeline_options {
      * every layer, also inside a stage, so that bits do not depend on the stages. The first plan over the parameters
      * sets the type of kernels: bf16 is refused after a plan with floats. */
     enum sl_dtype storage;
-    int slots;    /* slots per channel with which the schedule is proven; 0: as sl_schedule_slots computes */
-    int rows;     /* rows of a microbatch */
-    int sequence; /* rows of a sequence; 0: rows are independent */
+    bool no_rewrite; /* fuse no modules (layers/modules/parents/rewrite.h) */
+    int slots;       /* slots per channel with which the schedule is proven; 0: as sl_schedule_slots computes */
+    int rows;        /* rows of a microbatch */
+    int sequence;    /* rows of a sequence; 0: rows are independent */
     /* One of group_axes, over which the rows of each sequence are divided (spmd/cut.h): a coordinate has
      * SEQUENCE of them, an even number, and batches have places. NULL, or an axis of size 1: they are not divided. */
     const char *context_axis;

@@ -106,6 +106,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .gemm = options->gemm,
         .precision = options->precision,
         .storage = options->storage,
+        .no_rewrite = options->no_rewrite,
         .rows = options->rows,
         .run = p->run,
         .sequence = options->sequence,

@@ -70,6 +70,9 @@ const struct sl_option sl_layout_table[] = {
              "sums, gradients and the optimizer's state stay float32"},
     {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .keep = SL_KEPT_FREE,
      .help = "shard kernels over the data axis, and gather them for use (FSDP)"},
+    {"no-rewrite", SL_OPTION_FLAG, FIELD(no_rewrite),
+     .help = "fuse no layers: gelus, and sums of residual connections, have passes of their own, not those of the "
+             "products and norms beside them"},
     {"show-shardings", SL_OPTION_CHOICE, FIELD(show_shardings), .value = "no|each|stacked", .plain = "each",
      .help = "print how each parameter is sharded, and do nothing else; stacked: the shapes and specs of arrays that "
              "are stacked over ranks, loops and layers"},

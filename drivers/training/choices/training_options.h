@@ -44,6 +44,7 @@ struct sl_training_options {
     int precision; /* enum sl_product_precision */
     int storage;   /* 1: saved activations, messages between stages, and caches are bf16 */
     bool fsdp, dry_run;
+    bool no_rewrite;    /* fuse no layers */
     int show_shardings; /* enum sl_shardings */
     /* Set by sl_optimizer_section. */
     struct sl_optimizer_flags optimizer;

@@ -29,6 +29,7 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
         .gemm = job->job.gemm,
         .precision = job->job.precision,
         .storage = job->job.options->storage == 1 ? SL_BF16 : SL_F32,
+        .no_rewrite = job->job.options->no_rewrite,
         .sequences = transformer_own_samples(job),
         .in_flight = transformer_in_flight(job),
         .groups = transformer_groups(job),

@@ -6,11 +6,6 @@
 
 SL_BEGIN_C
 
-/* State of a gelu that is the only reader of a module's y, or the writer of its x. APART: there is no gelu, or it is
- * called as a module. NEXT: there is one; the parent sets this before it plans the module. DONE: forward, or I, can
- * compute the gelu's part, too (struct sl_result). */
-enum sl_gelu_part { SL_GELU_APART, SL_GELU_NEXT, SL_GELU_DONE };
-
 /* Lifetime of an array written by a module's forward or I; or of x and dy, which the module's owner saves: x is
  * written before forward, dy before I. A longer one has a higher number. W receives NULL for an x that lasts no longer
  * than until I. */
@@ -56,7 +51,6 @@ struct sl_use {
     enum sl_reading reads;
     enum sl_writing writes;
     enum sl_adding adds;
-    enum sl_gelu_part gelu;
 };
 
 /* Whether a bf16 copy is read if there is one. */

@@ -77,15 +77,10 @@ static void plan_sums(struct sl_products *products, struct sl_plan *plan, const 
     if (products->sums) sl_plan_workspace(plan, (size_t)shape->out * sizeof(float), &products->added);
 }
 
-/* Fuses a gelu only with products of all rows and columns; with leaves it is never fused, because bits must not depend
- * on the number of leaves per coordinate. */
-static void plan_gelu(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
+/* Plans a bf16 copy of the bias: needed if only kernels have bf16 values. */
+static void plan_bias(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const bool leaves = shape->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm);
-    const bool fuses = leaves && products->leaves == 1 && !plan->leaf_axis && !shape->transposed;
-    products->leaves_gelu = fuses && shape->gelu_follows;
-    products->leaves_slope = fuses && shape->gelu_precedes && !plan->forward_only;
-    if (leaves && plan->forward_only &&
-        shape->epilogue == SL_EPILOGUE_BIAS) /* needed if only kernels have bf16 values */
+    if (leaves && plan->forward_only && shape->epilogue == SL_EPILOGUE_BIAS)
         sl_plan_workspace(plan, (size_t)shape->out * sizeof(uint16_t), &products->bias);
 }
 
@@ -97,14 +92,24 @@ static bool takes_columns(const struct sl_products *products, const struct sl_pl
            !shape->transposed && plan->gemm->takes_columns && sl_gemm_leaves_bf16(plan->gemm);
 }
 
-static int plan_gelu_products(struct sl_products *products, struct sl_plan *plan,
-                              const struct sl_products_shape *shape) {
-    const enum sl_epilogue gelu = shape->epilogue == SL_EPILOGUE_BIAS ? SL_EPILOGUE_BIAS_GELU : SL_EPILOGUE_GELU;
-    if (products->leaves_gelu)
-        SL_TRY(sl_gemm_plan(&products->gelu, plan->gemm, SL_BF16, shape->rows, shape->out, shape->in, false, false,
-                            gelu, plan->error));
-    if (!products->leaves_slope) return SL_OK;
-    return sl_gemm_plan(&products->slope, plan->gemm, SL_BF16, shape->rows, shape->in, shape->out, false, true,
+/* Fuses a gelu only with products of all rows and columns; with leaves it is never fused, because bits must not depend
+ * on the number of leaves per coordinate. */
+bool sl_products_fuse_gelus(const struct sl_products *products, const struct sl_plan *plan) {
+    return plan->precision == SL_BF16 && sl_gemm_leaves_bf16(plan->gemm) && products->leaves == 1 && !plan->leaf_axis;
+}
+
+int sl_products_plan_gelu(struct sl_products *products, struct sl_plan *plan) {
+    const struct sl_gemm *forward = &products->forward;
+    const enum sl_epilogue gelu = forward->epilogue == SL_EPILOGUE_BIAS ? SL_EPILOGUE_BIAS_GELU : SL_EPILOGUE_GELU;
+    if (plan->sizes_only) return SL_OK;
+    return sl_gemm_plan(&products->gelu, plan->gemm, SL_BF16, forward->m, forward->n, forward->k, false, false, gelu,
+                        plan->error);
+}
+
+int sl_products_plan_slope(struct sl_products *products, struct sl_plan *plan) {
+    const struct sl_gemm *input = &products->input_gradient;
+    if (plan->sizes_only) return SL_OK;
+    return sl_gemm_plan(&products->slope, plan->gemm, SL_BF16, input->m, input->n, input->k, false, true,
                         SL_EPILOGUE_SLOPE, plan->error);
 }
 
@@ -173,14 +178,13 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
         plan_operands(products, plan, shape);
     else if (trains(plan) && products->takes_floats)
         plan_widened(products, plan, shape);
-    plan_gelu(products, plan, shape);
+    plan_bias(products, plan, shape);
     const int stride = products->x_stride = takes_columns(products, plan, shape) ? shape->x_stride : 0;
     if (plan->sizes_only) return SL_OK;
     if (blocks && plan->forward_only) { /* no backend multiplies blocks */
         products->forward = (struct sl_gemm){.m = rows, .n = out, .k = in, .epilogue = shape->epilogue};
         return SL_OK;
     }
-    SL_TRY(plan_gelu_products(products, plan, shape));
     SL_TRY(sl_gemm_plan_columns(&products->forward, plan->gemm, shape->precision, rows, out, in, false, transposed,
                                 shape->epilogue, stride, 0, plan->error));
     if (plan->forward_only) return SL_OK;
@@ -196,8 +200,6 @@ void sl_products_offer(const struct sl_products *products, struct sl_module *mod
                        bool biased, bool adds_up, bool whole) {
     const bool sums = !biased || products->sums || !sl_plan_trains(plan, SL_AFFINE_BIAS);
     if (products->takes_floats) module->follower_dy = SL_F32;
-    if (products->leaves_gelu) module->y.gelu = SL_GELU_DONE;
-    if (products->leaves_slope) module->x.gelu = SL_GELU_DONE;
     module->x_stride = products->x_stride;
     const bool leaves = plan->precision == SL_BF16 && whole && sl_gemm_leaves_bf16(plan->gemm);
     const bool operands = sl_keeps_operands(plan) && trains(plan) && !adds_up;

@@ -14,9 +14,8 @@ SL_BEGIN_C
 struct sl_products {
     /* Forward has no backend if it multiplies by a kernel's blocks. */
     struct sl_gemm forward, input_gradient, weight_gradient;
-    struct sl_gemm gelu, slope;     /* forward and the input gradient, fused with a gelu's part */
-    bool leaves_gelu, leaves_slope; /* whether these are planned */
-    struct sl_place bias;           /* [out]: bf16 copy of the bias, if the parameters have none */
+    struct sl_gemm gelu, slope; /* forward and the input gradient, fused with a gelu's part */
+    struct sl_place bias;       /* [out]: bf16 copy of the bias, if the parameters have none */
     enum sl_dtype kernel; /* type of the kernel in memory, or as gathered; SL_QUANTIZED: a struct sl_blocks [out, in] */
     /* Workspace for x and dy of the product with the most rows in the operands' type, if x and dy may have another
      * type. */
@@ -43,9 +42,8 @@ struct sl_products_shape {
     bool float_kernel;         /* the kernel is float32 in every storage */
     bool own_kernel;           /* forward's kernel is a whole parameter, and does not change while caches exist */
     bool kept;                 /* W receives x and dy in their saved types */
-    bool gelu_follows, gelu_precedes; /* the products should compute a gelu's part, too, if the backend can */
-    int x_stride;                     /* x and dx should have this stride, if the backend can */
-    bool biased;                      /* W should compute the bias's gradient, too, if the backend can */
+    int x_stride;              /* x and dx should have this stride, if the backend can */
+    bool biased;               /* W should compute the bias's gradient, too, if the backend can */
     /* Number of leaves that divide the rows, each with products of its own: forward's and the input gradient's run one
      * after another, as for microbatches; the weight gradient's is called for each leaf's rows. 0 counts as 1 */
     int leaves;
@@ -55,6 +53,13 @@ struct sl_products_shape {
  * plan->sizes_only. Frees an earlier call's plans. Free with sl_products_release. */
 int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape);
 void sl_products_release(struct sl_products *products);
+
+/* Returns whether planned products can be fused with a gelu's part. */
+bool sl_products_fuse_gelus(const struct sl_products *products, const struct sl_plan *plan);
+/* Plan such products: forward with a gelu behind it, or the input gradient with the slope of a gelu before it. Calls
+ * choose them by struct sl_result's gelu. */
+int sl_products_plan_gelu(struct sl_products *products, struct sl_plan *plan);
+int sl_products_plan_slope(struct sl_products *products, struct sl_plan *plan);
 
 /* Values of MODULE's parameter 0, in the type products->kernel. */
 const void *sl_products_kernel(const struct sl_products *products, const struct sl_module *module,

@@ -153,8 +153,6 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
                                                 !dense->adds_up && dense->biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE,
                                             .kept = dense->group < 0 || dense->scatters,
                                             .own_kernel = dense->data_group < 0 && dense->leaves.count <= 1,
-                                            .gelu_follows = module->y.gelu == SL_GELU_NEXT && !dense->adds_up,
-                                            .gelu_precedes = module->x.gelu == SL_GELU_NEXT && !dense->adds_up,
                                             .x_stride = dense->adds_up ? 0 : plan->x_stride,
                                             .biased = dense->biased && dense->leaves.count == 1};
     const int status = plan_products(dense, plan, &shape);
@@ -441,6 +439,11 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
 }
 
 static void release(struct sl_module *module) { sl_products_release(&((struct sharded *)module)->products); }
+
+struct sl_products *sl_sharded_dense_products(struct sl_module *module) {
+    struct sharded *dense = (struct sharded *)module;
+    return module->type->release == release && !dense->adds_up ? &dense->products : NULL;
+}
 
 /* ---- construction ---- */
 

@@ -30,6 +30,9 @@ struct sharded {
 
 static inline const struct sharded *own(const struct sl_module *module) { return (const struct sharded *)module; }
 
+/* The products of a planned sharded or summed dense MODULE, if forward's is all of y; otherwise NULL. */
+struct sl_products *sl_sharded_dense_products(struct sl_module *module);
+
 /* Sets *ALL [rows, whole] to all of DY [rows, out], which is of TYPE; if dy must be summed, it is float32. */
 int sl_sharded_gather(const struct sl_module *module, struct sl_context *context, size_t rows, enum sl_dtype type,
                       const void *dy, const float **all);

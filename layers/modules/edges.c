@@ -1,0 +1,200 @@
+/* edges.c - settles what lies between neighbours in a sequence of modules, and calls them between their edges. */
+#include "layers/modules/edges.h"
+
+/* ---- planning ---- */
+
+/* Returns whether child I + 1 may write its dx over its x. A parent may not: two of its children may read x. */
+static bool shares_place(const struct sl_module *module, int i) {
+    const struct sl_module *after = module->child[i + 1];
+    return !after->children && after->x.lasts == SL_UNTIL_DX && sl_is_kept(&module->child[i]->y);
+}
+
+/* Plans the saved arrays of edge I, of SIZE elements; its other arrays lie in a buffer. If the storage is float32,
+ * saved floats lie in the stash, except for operands. */
+static int plan_saved(const struct sl_module *module, struct sl_plan *plan, int i, size_t size, struct sl_edge *edge) {
+    static const struct sl_place none = {0};
+    const struct sl_use *y = &module->child[i]->y, *x = &module->child[i + 1]->x;
+    const bool shares = shares_place(module, i); /* and the gradient lasts until W */
+    *edge = (struct sl_edge){0};
+    edge->activation.rounds = edge->gradient.rounds = plan->storage != SL_F32;
+    edge->activation.count = edge->gradient.count = size;
+    if (sl_reads_operand(x))
+        SL_TRY(sl_plan_operand(plan, size, true, SL_UNTIL_WEIGHT, &edge->activation));
+    else if (sl_is_kept(x))
+        SL_TRY(sl_plan_kept_at(plan, &none, size, shares ? SL_UNTIL_WEIGHT : x->lasts, &edge->activation));
+    if (sl_reads_operand(y)) return sl_plan_operand(plan, size, sl_is_kept(y), SL_FROM_INPUT, &edge->gradient);
+    if (shares)
+        edge->gradient = edge->activation;
+    else if (sl_is_kept(y))
+        return sl_plan_kept_at(plan, &none, size, y->lasts, &edge->gradient);
+    return SL_OK;
+}
+
+/* Returns whether child I reads its dy both as floats and as an operand, and child I + 1 can write both. */
+static bool reads_both(const struct sl_module *module, int i) {
+    return module->child[i]->y.reads == SL_READS_BOTH && module->child[i + 1]->x.writes == SL_WRITES_BOTH;
+}
+
+/* Returns whether child I itself rounds dy, unless child I + 1 writes only bf16. */
+static bool may_round(const struct sl_module *module, int i) {
+    const enum sl_reading reads = module->child[i]->y.reads;
+    return reads == SL_READS_WHOLE || reads == SL_READS_EITHER;
+}
+
+/* Returns whether a bf16 copy of child I's dy is stored in the workspace. A child that rounds floats while it reads
+ * them needs no such copy. */
+static bool stores_gradient_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
+    const struct sl_module *child = module->child[i];
+    if (may_round(module, i) && module->child[i + 1]->x.writes < SL_WRITES_BF16) return false;
+    return sl_reads_stored_gradient(plan, child) || (sl_reads_operand(&child->y) && !sl_is_kept(&child->y)) ||
+           reads_both(module, i);
+}
+
+/* Returns whether a bf16 copy of child I + 1's x is stored in the workspace. */
+static bool stores_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
+    const struct sl_module *after = module->child[i + 1];
+    if (plan->forward_only) return sl_reads_stored(plan, after);
+    return plan->storage != SL_F32 && plan->precision == SL_BF16 && sl_reads_copy(&after->x) && !sl_is_kept(&after->x);
+}
+
+/* Gives the arrays of the edges that are not saved a place in the workspace. */
+static void plan_buffers(const struct sl_module *module, struct sl_plan *plan, struct sl_edge *edge) {
+    const int count = module->children - 1;
+    size_t columns[2] = {0, 0}, stored[2] = {0, 0};
+    struct sl_place buffer[2], room[2];
+    for (int i = 0; i < count; i++) {
+        const size_t width = (size_t)module->child[i]->out;
+        const bool stashed = edge[i].activation.values.stashed && edge[i].gradient.values.stashed;
+        const bool beside = stores_gradient_beside(module, plan, i) || stores_beside(module, plan, i);
+        if (!stashed && width > columns[i % 2]) columns[i % 2] = width;
+        if (beside && width > stored[i % 2]) stored[i % 2] = width;
+    }
+    for (int i = 0; i < 2; i++) {
+        sl_plan_workspace(plan, sl_plan_rows(plan) * columns[i] * sizeof(float), &buffer[i]);
+        sl_plan_workspace(plan, sl_plan_rows(plan) * stored[i] * sizeof(uint16_t), &room[i]);
+    }
+    for (int i = 0; i < count; i++) {
+        if (!edge[i].activation.values.stashed) edge[i].activation.values = buffer[i % 2];
+        if (!edge[i].gradient.values.stashed) edge[i].gradient.values = buffer[i % 2];
+        if (stores_gradient_beside(module, plan, i)) sl_plan_kept_beside(&edge[i].gradient, &room[i % 2]);
+        if (reads_both(module, i)) edge[i].gradient.operand = edge[i].whole_gradient = true;
+        if (stores_beside(module, plan, i)) sl_plan_kept_beside(&edge[i].activation, &room[i % 2]);
+    }
+}
+
+/* Settles who rounds the arrays at both ends of child I, and which floats nobody reads. */
+static void settle_child(const struct sl_module *module, struct sl_edge *edge, int i) {
+    const struct sl_module *child = module->child[i];
+    const bool first = i == 0, last = i == module->children - 1;
+    struct sl_kept *x = first ? NULL : &edge[i - 1].activation, *dx = first ? NULL : &edge[i - 1].gradient;
+    struct sl_kept *y = last ? NULL : &edge[i].activation, *dy = last ? NULL : &edge[i].gradient;
+    if (x && y) edge[i - 1].reader_rounds = child->type->forward_stored && x->stores && y->stores;
+    if (dx && dy && child->type->backward_stored)
+        edge[i].gradient_reader_rounds = x->outlasts && dx->stores && !dy->stores;
+    else if (dy)
+        edge[i].gradient_reader_rounds = may_round(module, i) && !dy->stores;
+    if (x) sl_plan_reader(x, &child->x, true);
+    if (dy) sl_plan_reader(dy, &child->y, !edge[i].whole_gradient);
+}
+
+int sl_edges_settle(const struct sl_module *module, struct sl_plan *plan, struct sl_edge *edge) {
+    for (int i = 0; i < module->children - 1; i++)
+        SL_TRY(plan_saved(module, plan, i, (size_t)plan->rows * (size_t)module->child[i]->out, &edge[i]));
+    plan_buffers(module, plan, edge);
+    for (int i = 0; i < module->children; i++) settle_child(module, edge, i);
+    return SL_OK;
+}
+
+/* ---- calls ---- */
+
+/* Rounds and stores an array whose writer has not; its floats, too. */
+static void keep(const struct sl_context *context, struct sl_kept kept) {
+    kept.unread = false;
+    sl_keep(context, &kept);
+}
+
+/* Calls child I's forward, of X if it is the first. */
+static int call_forward(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge, int i,
+                        const float *x, float *y) {
+    const struct sl_module *child = module->child[i];
+    const bool last = i == module->children - 1;
+    if (i > 0) return sl_kept_forward(child, context, &edge[i - 1].activation, last, y);
+    return last ? sl_module_forward_last(child, context, x, y) : sl_module_forward(child, context, x, y);
+}
+
+/* The same for a child that rounds and stores x and y in its own pass. */
+static void forward_stored(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
+                           const struct sl_kept *y) {
+    float *values = y->unread ? NULL : sl_kept_values(context, y);
+    child->type->forward_stored(child, context, sl_kept_values(context, x), sl_kept_halves(context, x), values,
+                                sl_kept_halves(context, y));
+}
+
+int sl_edges_forward(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge, int i,
+                     const float *x, float *y) {
+    if (i == module->children - 1) return call_forward(module, context, edge, i, x, y);
+    const struct sl_kept *to = &edge[i].activation;
+    if (i > 0 && edge[i - 1].reader_rounds) {
+        forward_stored(module->child[i], context, &edge[i - 1].activation, to);
+        return SL_OK;
+    }
+    const bool rounds = to->operand || (to->rounds && !edge[i].reader_rounds);
+    struct sl_result result = sl_kept_result(context, to);
+    struct sl_result *const before = context->result;
+    context->result = rounds ? &result : NULL;
+    const int status = call_forward(module, context, edge, i, x, sl_kept_values(context, to));
+    context->result = before;
+    if (status == SL_OK && rounds && !result.done) keep(context, *to);
+    return status;
+}
+
+/* Child I's x, and the gradient of its y, in their saved types. */
+static struct sl_rows input_of(const struct sl_context *context, const struct sl_edge *edge, int i, const float *x) {
+    return i > 0 ? sl_kept_saved(context, &edge[i - 1].activation) : sl_saved_x(context, x);
+}
+static struct sl_rows gradient_of(const struct sl_module *module, const struct sl_context *context,
+                                  const struct sl_edge *edge, int i, const float *dy) {
+    return i < module->children - 1 ? sl_kept_saved(context, &edge[i].gradient) : sl_saved_dy(context, dy);
+}
+
+static int call_backward_input(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
+                               int i, const float *x, const float *dy, float *dx) {
+    const struct sl_rows in = input_of(context, edge, i, x);
+    if (i == module->children - 1) return sl_saved_backward_input(module->child[i], context, in, dy, dx);
+    return sl_kept_backward_input(module->child[i], context, in, &edge[i].gradient, dx);
+}
+
+/* The same for a child that rounds dy and stores dx in its own pass. */
+static void backward_stored(const struct sl_module *child, struct sl_context *context, const struct sl_edge *before,
+                            const struct sl_kept *dy) {
+    const struct sl_kept *dx = &before->gradient;
+    float *values = dx->unread ? NULL : sl_kept_values(context, dx);
+    child->type->backward_stored(child, context, sl_kept_halves(context, &before->activation),
+                                 sl_kept_values(context, dy), values, sl_kept_halves(context, dx));
+}
+
+int sl_edges_backward_input(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
+                            int i, const float *x, const float *dy, float *dx) {
+    if (i == 0) return call_backward_input(module, context, edge, i, x, dy, dx);
+    const struct sl_edge *before = &edge[i - 1];
+    const struct sl_kept *to = &before->gradient;
+    if (i < module->children - 1 && edge[i].gradient_reader_rounds && module->child[i]->type->backward_stored) {
+        backward_stored(module->child[i], context, before, &edge[i].gradient);
+        return SL_OK;
+    }
+    const bool rounds = to->operand || (to->rounds && !before->gradient_reader_rounds);
+    struct sl_result result = sl_kept_result(context, to);
+    struct sl_result *const outer = context->result;
+    result.whole = before->whole_gradient;
+    context->result = rounds ? &result : NULL;
+    const int status = call_backward_input(module, context, edge, i, x, dy, sl_kept_values(context, to));
+    context->result = outer;
+    if (status == SL_OK && rounds && !result.done) keep(context, *to);
+    return status;
+}
+
+int sl_edges_backward_weight(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
+                             int i, const float *x, const float *dy) {
+    return sl_saved_backward_weight(module->child[i], context, input_of(context, edge, i, x),
+                                    gradient_of(module, context, edge, i, dy));
+}

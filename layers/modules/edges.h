@@ -1,0 +1,38 @@
+/* edges.h - what lies between neighbours in a sequence of modules: for each edge the activation and, in backward, its
+ * gradient. Planning settles their place and form from the uses of their writers and readers (struct sl_use); calls
+ * hand them over in this form. */
+#ifndef SL_LAYERS_MODULES_EDGES_H
+#define SL_LAYERS_MODULES_EDGES_H
+
+#include "layers/modules/kept.h"
+
+SL_BEGIN_C
+
+/* Edge I lies between child I and child I + 1 of a module. */
+struct sl_edge {
+    struct sl_kept activation, gradient;
+    bool reader_rounds;          /* child I + 1 rounds and stores the activation while it reads it */
+    bool gradient_reader_rounds; /* child I does the same with the gradient */
+    bool whole_gradient;         /* the gradient's floats are unrounded, with an operand's bf16 copy beside them */
+};
+
+/* Settles the edges between MODULE's planned children: EDGE [children - 1].
+ *
+ * If one of the two children needs an array saved, it lies in the stash; if child I + 1 can write dx over x, the two
+ * arrays share one place. Otherwise the array lies in one of two workspace buffers, used by every second edge: a child
+ * reads one edge while it writes the next. If the storage is bf16, all floats are in these buffers during a call.
+ * Gradients that W reads at once, and operands on a device, also have bf16 copies in the workspace. A child that writes
+ * an operand may write only this copy. */
+int sl_edges_settle(const struct sl_module *module, struct sl_plan *plan, struct sl_edge *edge);
+
+/* Call child I of MODULE: between its edges, or at MODULE's ends X, Y, DY and DX. */
+int sl_edges_forward(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge, int i,
+                     const float *x, float *y);
+int sl_edges_backward_input(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
+                            int i, const float *x, const float *dy, float *dx);
+int sl_edges_backward_weight(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
+                             int i, const float *x, const float *dy);
+
+SL_END_C
+
+#endif
