@@ -37,11 +37,6 @@ static size_t elements(const struct sl_module *module, const struct sl_context *
 
 /* ---- planning ---- */
 
-/* Returns whether the floats are not read: on devices kernels then skip them. */
-static bool unread(const struct sl_plan *plan, const struct sl_kept *kept, const struct sl_use *reader) {
-    return kept->stores && (kept->operand || sl_reads_copy(reader)) && sl_gemm_leaves_bf16(plan->gemm);
-}
-
 static int plan_tensor(struct sl_module *module, struct sl_plan *plan, enum tensor tensor, size_t columns,
                        enum sl_lifetime lifetime) {
     return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, &((struct gated_mlp *)module)->kept[tensor]);
@@ -52,7 +47,7 @@ static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
     for (int i = GATE; i <= UP; i++) {
         struct sl_kept *kept = &((struct gated_mlp *)module)->kept[D_GATES + i];
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, kept));
-        kept->unread = unread(plan, kept, &module->child[i]->y);
+        sl_plan_reader(kept, &module->child[i]->y, sl_gemm_leaves_bf16(plan->gemm));
     }
     struct sl_kept *gates = &((struct gated_mlp *)module)->kept[D_GATES], *ups = gates + 1;
     gates->unread = ups->unread = gates->unread && ups->unread; /* one kernel writes both */
@@ -76,7 +71,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_kept_input(plan, module->child[DOWN], (size_t)plan->rows * columns, module->child[DOWN]->x.lasts,
                               inside));
     if (sl_reads_stored(plan, module->child[DOWN])) sl_plan_kept_room(plan, inside);
-    inside->unread = unread(plan, inside, &module->child[DOWN]->x);
+    sl_plan_reader(inside, &module->child[DOWN]->x, sl_gemm_leaves_bf16(plan->gemm));
     return plan->forward_only ? SL_OK : plan_backward(module, plan);
 }
 

@@ -157,8 +157,7 @@ static void plan_unread(struct gqa *gqa, const struct sl_plan *plan) {
     const bool alone = sl_attention_alone(plan, &attention);
     gqa->reads_stored = kept[VALUES].unread = alone && kept[QUERIES].stores;
     kept[QUERIES].unread = kept[KEYS].unread = gqa->reads_stored && !gqa->rope;
-    kept[OUTPUT].unread =
-        alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && sl_reads_copy(&gqa->module.child[OUT]->x);
+    sl_plan_reader(&kept[OUTPUT], &gqa->module.child[OUT]->x, alone && !kept[OUTPUT].operand); /* also read by I */
 }
 
 static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
@@ -181,8 +180,7 @@ static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
         const size_t columns = i == Q ? gqa->columns : gqa->key_columns;
         struct sl_kept *const to = &gqa->kept[D_QUERIES + i];
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, to));
-        to->unread = to->stores && (to->operand || sl_reads_copy(&module->child[i]->y)) && settles(gqa, i) &&
-                     sl_attention_alone(plan, &attention);
+        sl_plan_reader(to, &module->child[i]->y, settles(gqa, i) && sl_attention_alone(plan, &attention));
     }
     const size_t in = (size_t)module->in;
     SL_TRY(plan_tensor(plan, in > gqa->columns ? in : gqa->columns, SL_UNTIL_RETURN, &gqa->kept[PART]));

@@ -87,7 +87,7 @@ static void plan_unread(struct mla *mla, const struct sl_plan *plan) {
     const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
     const bool alone = sl_attention_alone(plan, &attention);
     mla->reads_stored = kept[QUERIES].unread = kept[KEYS_VALUES].unread = alone && kept[QUERIES].stores;
-    kept[OUTPUT].unread = alone && kept[OUTPUT].stores && !kept[OUTPUT].operand && sl_reads_copy(&child[OUT]->x);
+    sl_plan_reader(&kept[OUTPUT], &child[OUT]->x, alone && !kept[OUTPUT].operand); /* also read by I */
 }
 
 static int plan_forward(struct mla *mla, struct sl_plan *plan) {
@@ -120,8 +120,8 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
         if (i == OUT) continue;
         struct sl_kept *const to = &kept[sl_mla_gradient[i]];
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns[sl_mla_gradient[i]], to));
-        to->unread = to->stores && (to->operand || sl_reads_copy(&module->child[i]->y)) &&
-                     (i == DOWN ? !mla->rope : i < OUT && sl_attention_alone(plan, &attention));
+        const bool alone = i == DOWN ? !mla->rope : i < OUT && sl_attention_alone(plan, &attention);
+        sl_plan_reader(to, &module->child[i]->y, alone);
     }
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
     SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &kept[PART]));
