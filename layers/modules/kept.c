@@ -95,7 +95,7 @@ struct sl_result sl_kept_result(const struct sl_context *context, const struct s
                               .unread = kept->stores && kept->unread};
 }
 
-/* A pass over numbers: rounds Y, or first adds X to Y. */
+/* A pass over numbers: rounds X to STORED, or Y in place, or first adds X to Y. */
 struct pass {
     const struct sl_kernels *kernels;
     const float *x;
@@ -110,7 +110,7 @@ static void settle_numbers(const void *arg, size_t first, size_t end) {
 
 static void round_numbers(const void *arg, size_t first, size_t end) {
     const struct pass *pass = arg;
-    pass->kernels->round_bf16(end - first, pass->y + first, pass->stored + first);
+    pass->kernels->round_bf16(end - first, pass->x + first, pass->stored + first);
 }
 
 static void add_numbers(const void *arg, size_t first, size_t end) {
@@ -126,11 +126,19 @@ static void add_settled_numbers(const void *arg, size_t first, size_t end) {
 
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept) {
     if (!kept->rounds && !kept->operand) return;
+    float *values = sl_kept_values(context, kept);
     const struct pass pass = {.kernels = context->kernels,
-                              .y = sl_at(context, &kept->values),
+                              .x = values,
+                              .y = values,
                               .stored = kept->stores ? sl_at(context, &kept->stored) : NULL};
     const bool beside = kept->operand || kept->unread;
     sl_share(context, sl_kept_elements(context, kept), 1, beside ? round_numbers : settle_numbers, &pass);
+}
+
+const uint16_t *sl_round_rows(const struct sl_context *context, size_t n, const float *x, uint16_t *y) {
+    const struct pass pass = {.kernels = context->kernels, .x = x, .stored = y};
+    sl_share(context, n, 1, round_numbers, &pass);
+    return y;
 }
 
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {

@@ -144,6 +144,8 @@ void sl_add_result(struct sl_context *context, struct sl_result *result, size_t 
  * only bf16, otherwise SL_F32 for unrounded floats. */
 int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, struct sl_rows x, const float *dy,
                            const struct sl_kept *dx, enum sl_dtype *dtype);
+/* Writes X [n] to Y as bf16, and returns Y. */
+const uint16_t *sl_round_rows(const struct sl_context *context, size_t n, const float *x, uint16_t *y);
 /* Bf16 copy of X [n] if the caller's parent has stored one, otherwise NULL. */
 const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
 /* X [n], the x or dy of a module with this USE: the bf16 copy if the storage is bf16, the module reads copies, and the

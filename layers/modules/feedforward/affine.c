@@ -48,7 +48,8 @@ static const struct sl_products *products_of(const struct sl_module *module) {
 int sl_affine_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct sl_products *products = products_of(module);
     if (context->unread) return SL_OK;
-    const void *a = sl_products_operand(products, context, &products->x, (size_t)context->rows * (size_t)module->in, x);
+    const void *a = sl_products_operand(products, context, &products->x, (size_t)context->rows * (size_t)module->in,
+                                        sl_rows_f32(x));
     return sl_products_forward(
         context, products, (int)sl_call_microbatches(context), a, sl_products_kernel(products, module, context),
         is_biased(module) ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, y, context->result);
@@ -71,8 +72,9 @@ int sl_affine_backward_weight(const struct sl_module *module, struct sl_context 
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     const size_t outputs = rows * (size_t)module->out;
     if (!sl_is_frozen(module, context, SL_AFFINE_KERNEL)) {
-        const void *a = sl_products_input(products, context, rows * (size_t)module->in, x);
-        const void *b = sl_products_gradient(products, context, outputs, dy);
+        const void *a =
+            sl_products_operand(products, context, &products->x, rows * (size_t)module->in, sl_saved_x(context, x));
+        const void *b = sl_products_operand(products, context, &products->dy, outputs, sl_saved_dy(context, dy));
         SL_TRY(sl_products_weight_gradient(context, products, a, b, context->accumulate,
                                            sl_gradient(module, context, SL_AFFINE_KERNEL),
                                            products->sums ? sl_gradient(module, context, SL_AFFINE_BIAS) : NULL));

@@ -116,7 +116,7 @@ static struct sl_context rows_alone(const struct sl_context *context, size_t row
 static const void *operand_of(const struct sl_module *module, const struct sl_context *context,
                               const struct sl_place *room, size_t expert, size_t columns, const float *x) {
     const size_t count = rows_of_one(module, context) * columns;
-    return sl_products_operand(&own(module)->products, context, room, count, x + expert * count);
+    return sl_products_operand(&own(module)->products, context, room, count, sl_rows_f32(x + expert * count));
 }
 
 /* ---- communication ---- */

@@ -96,9 +96,10 @@ static int backward_weight_a(const struct sl_module *module, struct sl_context *
     if (factor->rows.count == 1) return sl_affine_backward_weight(module, context, x, dy);
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK;
     const size_t outputs = (size_t)context->rows * (size_t)context->wgrad_group * (size_t)module->out;
-    return sl_leaf_products_weight_gradient(context, &factor->rows, products, x,
-                                            sl_products_gradient(products, context, outputs, dy), context->accumulate,
-                                            sl_gradient(module, context, SL_AFFINE_KERNEL));
+    return sl_leaf_products_weight_gradient(
+        context, &factor->rows, products, x,
+        sl_products_operand(products, context, &products->dy, outputs, sl_saved_dy(context, dy)), context->accumulate,
+        sl_gradient(module, context, SL_AFFINE_KERNEL));
 }
 
 /* Plans the sums over coordinates if each has all of B. */
@@ -144,7 +145,7 @@ static int forward_b(const struct sl_module *module, struct sl_context *context,
     if (context->unread) return SL_OK;
     const size_t inputs = (size_t)context->rows * (size_t)module->in;
     return sl_leaf_columns_forward(context, &factor->columns, products,
-                                   sl_products_operand(products, context, &products->x, inputs, x),
+                                   sl_products_operand(products, context, &products->x, inputs, sl_rows_f32(x)),
                                    sl_products_kernel(products, module, context), y);
 }
 
@@ -186,7 +187,8 @@ static int backward_leaves(const struct sl_module *module, struct sl_context *co
         SL_TRY(sum_gradients(module, context, rows, dy, &dy));
         return sl_affine_backward_weight(module, context, x, dy);
     }
-    const void *a = sl_products_input(products, context, rows * (size_t)module->in, x);
+    const void *a =
+        sl_products_operand(products, context, &products->x, rows * (size_t)module->in, sl_saved_x(context, x));
     return sl_leaf_columns_weight_gradient(context, &factor->columns, products, a, dy, context->saved.dy != SL_F32,
                                            sl_gradient(module, context, SL_AFFINE_KERNEL));
 }
@@ -202,8 +204,8 @@ static int backward_weight_b(const struct sl_module *module, struct sl_context *
         return backward_leaves(module, context, x, dy);
     if (!factor->sums || factor->group < 0) return sl_affine_backward_weight(module, context, x, dy);
     float *share = context->accumulate ? sl_at(context, &factor->share) : gradient;
-    const void *a = sl_products_input(products, context, rows * in, x);
-    const void *b = sl_products_gradient(products, context, rows * out, dy);
+    const void *a = sl_products_operand(products, context, &products->x, rows * in, sl_saved_x(context, x));
+    const void *b = sl_products_operand(products, context, &products->dy, rows * out, sl_saved_dy(context, dy));
     SL_TRY(sl_products_weight_gradient(context, products, a, b, false, share, NULL));
     SL_TRY(sl_sum_over(context, factor->group, in * out, share));
     if (context->accumulate) context->kernels->add(in * out, share, gradient);

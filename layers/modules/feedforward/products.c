@@ -6,7 +6,6 @@
 #include "layers/kernels/gemm/blocks/block_rows.h"
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/kept.h"
-#include "layers/modules/share.h"
 #include "spmd/device/device.h"
 
 /* The standard deviation of a standard normal cut off at -2 and 2. */
@@ -231,30 +230,17 @@ const void *sl_products_weights(const struct sl_products *products, const struct
     return widened;
 }
 
-struct rounding {
-    const struct sl_kernels *kernels;
-    const float *x;
-    uint16_t *rounded;
-};
-
-static void round_numbers(const void *arg, size_t first, size_t end) {
-    const struct rounding *r = arg;
-    r->kernels->round_bf16(end - first, r->x + first, r->rounded + first);
-}
-
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
-                                const struct sl_place *room, size_t n, const float *x) {
-    if (!rounds(products)) return x;
-    const uint16_t *stored = sl_rounded_rows(context, n, x);
-    if (stored) return stored;
-    const struct rounding rounding = {context->kernels, x, sl_at(context, room)};
-    sl_share(context, n, 1, round_numbers, &rounding);
-    return rounding.rounded;
+                                const struct sl_place *room, size_t n, struct sl_rows x) {
+    if (x.type != SL_F32) return products->takes_floats ? sl_widen(context, room, n, x) : x.at;
+    if (!rounds(products)) return x.at;
+    const uint16_t *stored = sl_rounded_rows(context, n, x.at);
+    return stored ? stored : sl_round_rows(context, n, x.at, sl_at(context, room));
 }
 
 const void *sl_products_input_operand(const struct sl_products *products, const struct sl_module *module,
                                       struct sl_context *context, size_t n, const float *dy) {
-    const void *operand = sl_products_operand(products, context, &products->dy, n, dy);
+    const void *operand = sl_products_operand(products, context, &products->dy, n, sl_rows_f32(dy));
     if (module->weights_follow && operand != dy) context->rounded = (struct sl_rounded){dy, operand, n};
     return operand;
 }
@@ -262,23 +248,6 @@ const void *sl_products_input_operand(const struct sl_products *products, const 
 uint16_t *sl_products_room(const struct sl_products *products, const struct sl_context *context,
                            const struct sl_place *room) {
     return rounds(products) ? sl_at(context, room) : NULL;
-}
-
-/* X [n] in the type read by W's product, at ROOM if it is another type. */
-static const void *saved_operand(const struct sl_products *products, const struct sl_context *context,
-                                 const struct sl_place *room, size_t n, struct sl_rows x) {
-    if (x.type == SL_F32) return sl_products_operand(products, context, room, n, x.at);
-    return products->takes_floats ? sl_widen(context, room, n, x) : x.at;
-}
-
-const void *sl_products_input(const struct sl_products *products, const struct sl_context *context, size_t n,
-                              const float *x) {
-    return saved_operand(products, context, &products->x, n, sl_saved_x(context, x));
-}
-
-const void *sl_products_gradient(const struct sl_products *products, const struct sl_context *context, size_t n,
-                                 const float *dy) {
-    return saved_operand(products, context, &products->dy, n, sl_saved_dy(context, dy));
 }
 
 /* Returns a product's STATUS, with the error of its queue. */

@@ -68,21 +68,16 @@ const void *sl_products_kernel(const struct sl_products *products, const struct 
  * at products->widened until the next call for these products. */
 const void *sl_products_weights(const struct sl_products *products, const struct sl_context *context, size_t n,
                                 const void *kernel);
-/* X [n] in the type read by the products; bf16 values are written to ROOM, which is products->x or products->dy. */
+/* X [n], of a call or saved, in the type read by the products; if it has another, its values are written to ROOM, which
+ * is products->x or products->dy. */
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
-                                const struct sl_place *room, size_t n, const float *x);
+                                const struct sl_place *room, size_t n, struct sl_rows x);
 /* Address for a kernel's bf16 copy of an operand: ROOM, as above; NULL if the products read floats. */
 uint16_t *sl_products_room(const struct sl_products *products, const struct sl_context *context,
                            const struct sl_place *room);
 /* The same as sl_products_operand for MODULE's dy in I, at products->dy. A W that follows does not round it again. */
 const void *sl_products_input_operand(const struct sl_products *products, const struct sl_module *module,
                                       struct sl_context *context, size_t n, const float *dy);
-/* The same for x, or dy, of W in its saved type; returned unchanged if the weight gradient's product reads this type.
- */
-const void *sl_products_input(const struct sl_products *products, const struct sl_context *context, size_t n,
-                              const float *x);
-const void *sl_products_gradient(const struct sl_products *products, const struct sl_context *context, size_t n,
-                                 const float *dy);
 /* Sets MODULE's uses: its products may write only bf16, and may read x and dy as operands saved by the parent. dy is
  * not such an operand if a bias needs its sums. ADDS_UP: the forward product is only a summand of y, over coordinates
  * or leaves. WHOLE: the input gradient's product is all of dx. */

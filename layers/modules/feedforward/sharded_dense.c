@@ -260,7 +260,7 @@ static int multiply(const struct sl_module *module, struct sl_context *context, 
     const size_t count = (size_t)context->rows * (size_t)module->in;
     if (dense->leaves.count > 1) return sl_leaf_products_forward(context, &dense->leaves, products, x, kernel, share);
     return sl_products_forward(context, products, (int)sl_call_microbatches(context),
-                               sl_products_operand(products, context, &products->x, count, x), kernel,
+                               sl_products_operand(products, context, &products->x, count, sl_rows_f32(x)), kernel,
                                dense->biased ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, share,
                                dense->adds_up ? NULL : context->result);
 }
@@ -273,7 +273,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     SL_TRY(gather_kernel(module, context, &kernel));
     if (dense->pieces > 1) {
         const size_t count = (size_t)context->rows * (size_t)module->in;
-        const void *a = sl_products_operand(&dense->products, context, &dense->products.x, count, x);
+        const void *a = sl_products_operand(&dense->products, context, &dense->products.x, count, sl_rows_f32(x));
         SL_TRY(sl_sharded_forward_in_pieces(module, context, a, kernel, share, y));
     } else {
         SL_TRY(multiply(module, context, x, kernel, share));
@@ -371,7 +371,8 @@ static int multiply_gradient(const struct sl_module *module, struct sl_context *
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     if (dense->leaves.count > 1)
         return sl_leaf_products_weight_gradient(context, &dense->leaves, products, x, b, accumulate, gradient);
-    const void *a = sl_products_input(products, context, rows * (size_t)module->in, x);
+    const void *a =
+        sl_products_operand(products, context, &products->x, rows * (size_t)module->in, sl_saved_x(context, x));
     float *bias = products->sums ? sl_gradient(module, context, SL_AFFINE_BIAS) : NULL;
     return sl_products_weight_gradient(context, products, a, b, accumulate, gradient, bias);
 }
@@ -430,8 +431,9 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
         if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, sl_saved_dy(context, dy));
         SL_TRY(sl_sharded_gather(module, context, rows, sums ? SL_F32 : context->saved.dy, dy, &all));
     }
-    const void *b = sums ? sl_products_operand(products, context, &products->dy, rows * whole, all)
-                         : sl_products_gradient(products, context, rows * whole, all);
+    const void *b =
+        sums ? sl_products_operand(products, context, &products->dy, rows * whole, sl_rows_f32(all))
+             : sl_products_operand(products, context, &products->dy, rows * whole, sl_saved_dy(context, all));
     if (dense->data_group >= 0 && !context->parameters->scatters_late)
         return (dense->gathered >= 0 ? start_to_scatter : scatter_kernel_gradient)(module, context, x, b);
     return multiply_gradient(module, context, x, b, context->accumulate,

@@ -197,7 +197,8 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
     const struct sl_products *whole = &chunks->products[0];
     const int count = (int)sl_call_microbatches(context);
     float *scales = sl_at(context, &chunks->scales);
-    const void *operand = half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
+    const void *operand =
+        half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, sl_rows_f32(x));
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, s->first, i);
         const bool begins = s->begins && i == 0;
@@ -250,7 +251,8 @@ static int take_logits(const struct sl_module *module, const struct sl_token_chu
 static int gradient(const struct sl_module *module, const struct sl_token_chunks *chunks, struct sl_context *context,
                     const struct sl_softmax *s, const void *x, bool half, bool accumulate, float *dtable) {
     const struct sl_products *whole = &chunks->products[0];
-    const void *b = half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, x);
+    const void *b =
+        half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, sl_rows_f32(x));
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, s->first, i);
         float *logits;
