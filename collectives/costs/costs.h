@@ -1,5 +1,6 @@
-/* costs.h - the algorithms of engine mpi as numbers: which one a call takes, and how many messages, bytes and bells of
- * it a member sends. The engine asks which; docs/engines.md and collectives/mpi/hosts.h describe them. */
+/* costs.h - the algorithms of engines local and mpi as numbers: how many messages, bytes and bells of a call a member
+ * sends, and which algorithm of engine mpi the call takes. That engine asks which; docs/engines.md and
+ * collectives/mpi/hosts.h describe them. */
 #ifndef SL_COLLECTIVES_COSTS_COSTS_H
 #define SL_COLLECTIVES_COSTS_COSTS_H
 
@@ -12,6 +13,7 @@ enum {
     SL_SHORT_CALL = 4096,       /* bytes of a member: each member, or each host, combines everything by itself */
     SL_PIECE_BYTES = 64 * 1024, /* of a mailbox, which a round fills */
     SL_MOST_LANES = 16,         /* of a host: members that pass long sums on */
+    SL_FEW_THREADS = 64,        /* members of engine local: larger groups have gates */
     SL_CALL_NOTE_BYTES = 144,   /* a description of the call, which goes beside messages if calls are not checked */
 };
 
@@ -37,6 +39,12 @@ int sl_layout_lanes(const struct sl_layout *layout);
  * NULL: they are those of the layout, or one if it has none. */
 void sl_call_costs(const struct sl_collective *call, const struct sl_layout *layout, const int *host_of,
                    struct sl_traffic *sent);
+
+/* The same for engine local. A member publishes its call, a message without bytes; it reads blocks from others' memory,
+ * and in a long sum reads a share of each block, and writes it to each: these are messages, too. Bells are words that
+ * others may wait for. In groups with gates, the last member to arrive has the gates' bells and the reads of a short
+ * sum: it is taken to be the group's last. */
+void sl_thread_call_costs(const struct sl_collective *call, struct sl_traffic *sent);
 
 SL_END_C
 #endif

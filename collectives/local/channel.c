@@ -144,6 +144,8 @@ static int hand_over(struct sl_spmd *self, struct sl_channel *channel, int which
     sl_local_stamp(sl_local_self(self), &handed->stamp);
     mine->slot = mine->slot + 1 < state->slots ? mine->slot + 1 : 0;
     sl_local_post(&mine->word, posts(mine) + 1);
+    if (self->sent) self->sent[SL_CHANNELS_TRAFFIC].bells++;
+    if (self->sent && which == SENDER) sl_traffic_add(&self->sent[SL_CHANNELS_TRAFFIC], SL_WAY_MEMORY, 1, 0);
     return SL_OK;
 }
 

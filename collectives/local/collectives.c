@@ -139,6 +139,7 @@ static int meet(struct sl_local_coordinate *me, struct sl_request *request) {
     if (!communicator->summed[pass]) return SL_OK;
     SL_TRY(sl_local_begin_moving(me));
     sl_local_sum(call, member, slot, communicator->sum[pass]);
+    sl_local_count(sl_local_counts(me, call), (size_t)call->group->size - 1, sl_block_bytes(call));
     sl_local_end_moving(me);
     return SL_OK;
 }
@@ -151,6 +152,7 @@ static int come_to_arrived(struct sl_local_coordinate *me, struct sl_request *re
     if (!sl_local_come(communicator, &communicator->arrived, request->call.group->rank, pass)) return SL_OK;
     SL_TRY(meet(me, request));
     sl_local_open(me, &communicator->arrived, pass);
+    sl_local_count_bell(sl_local_counts(me, &request->call));
     return SL_OK;
 }
 
@@ -246,6 +248,8 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
     request->ticket = ticket;
     mine->under_way++;
     sl_local_post(&mine->arrived, ticket + 1);
+    sl_local_count(sl_local_counts(me, call), 1, 0);
+    sl_local_count_bell(sl_local_counts(me, call));
     if (sl_local_has_gates(call)) return come_to_arrived(me, request);
     /* Of two members, the one that arrives later sees the other's call, so every pair of calls is compared. */
     return self->engine->checked ? compare(me, call, communicator->member, ticket, all(call)) : SL_OK;
@@ -278,7 +282,7 @@ static int enqueue_move(struct sl_local_coordinate *me, const struct sl_collecti
         queued = queued && ready;
         if (i != rank) sl_device.follow(ready);
     }
-    sl_local_move(call, member, slot);
+    sl_local_move(call, member, slot, sl_local_counts(me, call));
     const int status = sl_local_mark_or_settle(me, queued, &mark);
     atomic_store_explicit(&member[rank].moved[slot], mark, memory_order_relaxed);
     atomic_store(&me->moved, mark);
@@ -305,17 +309,23 @@ static int move_share(struct sl_local_coordinate *me, struct sl_request *request
                    : compare_sources(me, request));
     SL_TRY(sl_local_begin_moving(me));
     int status = SL_OK;
-    if (summed)
+    struct sl_traffic *sent = sl_local_counts(me, call);
+    if (summed) {
         memcpy(call->output, communicator->sum[pass % SL_MAX_IN_FLIGHT], sl_block_bytes(call));
-    else
+        sl_local_count(sent, 1, sl_block_bytes(call));
+    } else {
         status = enqueue_move(me, call, communicator->member, request->ticket % SL_MAX_IN_FLIGHT);
+    }
     sl_local_end_moving(me);
     SL_TRY(status);
     request->moved = true;
     sl_local_stamp(me, &communicator->member[call->group->rank].ended[request->ticket % SL_MAX_IN_FLIGHT]);
     sl_local_post(finished_word(request), request->ticket + 1);
-    if (gates && movers(request).end && sl_local_come(communicator, &communicator->finished, call->group->rank, pass))
+    sl_local_count_bell(sent);
+    if (gates && movers(request).end && sl_local_come(communicator, &communicator->finished, call->group->rank, pass)) {
         sl_local_open(me, &communicator->finished, pass);
+        sl_local_count_bell(sent);
+    }
     return SL_OK;
 }
 

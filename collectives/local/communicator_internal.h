@@ -2,6 +2,7 @@
 #ifndef SL_COLLECTIVES_LOCAL_COMMUNICATOR_INTERNAL_H
 #define SL_COLLECTIVES_LOCAL_COMMUNICATOR_INTERNAL_H
 
+#include "collectives/costs/costs.h"
 #include "collectives/local/engine.h"
 
 SL_BEGIN_C
@@ -31,8 +32,8 @@ struct member {
  * all members. No member reaches a gate with call number N + SL_MAX_IN_FLIGHT before all have reached it with N. */
 
 enum {
-    SL_LOCAL_FEW = 64,    /* members: larger groups have gates. Also the number of members per block */
-    SL_LOCAL_SHORT = 4096 /* bytes: the last member to arrive computes sums up to this size for all */
+    SL_LOCAL_FEW = SL_FEW_THREADS,  /* members: larger groups have gates. Also the number of members per block */
+    SL_LOCAL_SHORT = SL_SHORT_CALL, /* bytes: the last member to arrive computes sums up to this size for all */
 };
 
 struct block {
@@ -79,10 +80,27 @@ int sl_local_await_open(struct sl_local_coordinate *me, struct gate *gate, uint3
 
 /* ---- moving (move.c): between sl_local_begin_moving and sl_local_end_moving ---- */
 
-/* Moves the caller's share of the data of MINE. All MEMBERs whose data it moves have published the call in SLOT. */
-void sl_local_move(const struct sl_collective *mine, const struct member *member, uint32_t slot);
+/* Moves the caller's share of the data of MINE. All MEMBERs whose data it moves have published the call in SLOT. Adds
+ * the blocks and shares that it reads from, or writes to, others' memory to SENT, unless it is NULL. */
+void sl_local_move(const struct sl_collective *mine, const struct member *member, uint32_t slot,
+                   struct sl_traffic *sent);
 /* Writes the complete sum of CALL, whose input is one contiguous array, to SUM. */
 void sl_local_sum(const struct sl_collective *call, const struct member *member, uint32_t slot, void *sum);
+
+/* ---- counts ---- */
+
+/* The coordinate's counts of calls like CALL; NULL: they are not wanted. */
+static inline struct sl_traffic *sl_local_counts(const struct sl_local_coordinate *me,
+                                                 const struct sl_collective *call) {
+    return me->spmd.sent ? &me->spmd.sent[call->operation] : NULL;
+}
+/* Adds MESSAGES of BYTES each. */
+static inline void sl_local_count(struct sl_traffic *sent, size_t messages, size_t bytes) {
+    if (sent) sl_traffic_add(sent, SL_WAY_MEMORY, messages, messages * bytes);
+}
+static inline void sl_local_count_bell(struct sl_traffic *sent) {
+    if (sent) sent->bells++;
+}
 /* Copies CALL's blocks INPUT[i] to this member's output. */
 void sl_local_gather(const struct sl_collective *call, const char *const *input);
 

@@ -53,7 +53,8 @@ static void copy_blocks(const struct sl_collective *mine, const struct sl_view *
 
 /* Copies the blocks from all sources. If there are several, begins with the caller's own, so that members do not all
  * read from the same source. */
-static void collect(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
+static void collect(const struct sl_collective *mine, const struct member *member, uint32_t slot,
+                    struct sl_traffic *sent) {
     const struct sl_positions from = sl_call_sources(mine);
     const int count = from.end - from.begin, offset = count > 1 ? mine->group->rank : 0;
     const char *in[count + 1];
@@ -64,6 +65,7 @@ static void collect(const struct sl_collective *mine, const struct member *membe
         in[moved] = input_block(&member[source].call[slot], mine->group->rank);
         out[moved] = output_block(mine, source);
         moved += in[moved] != out[moved]; /* otherwise it is in place */
+        if (source != mine->group->rank) sl_local_count(sent, 1, sl_block_bytes(mine));
     }
     if (moved) copy_blocks(mine, &member[from.begin].call[slot].input_view, moved, in, out);
     if (!count && sl_operation_of(mine)->zeros) sl_device.zero(mine->output, sl_block_bytes(mine));
@@ -77,7 +79,8 @@ static void combine(const struct sl_collective *mine, const struct sl_matrices *
 }
 
 /* Reduces the caller's share of the elements, from all inputs to all outputs. Shares begin at cache lines. */
-static void reduce(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
+static void reduce(const struct sl_collective *mine, const struct member *member, uint32_t slot,
+                   struct sl_traffic *sent) {
     const int size = mine->group->size;
     const size_t element = sl_dtype_size(mine->dtype), line = SL_CACHE_LINE / element, total = mine->count[2];
     const size_t lines = (total + line - 1) / line, members = (size_t)size;
@@ -91,6 +94,7 @@ static void reduce(const struct sl_collective *mine, const struct member *member
     }
     const struct sl_matrices array = sl_one_array(share < total - begin ? share : total - begin);
     combine(mine, &array, input, size, output);
+    sl_local_count(sent, 2 * (members - 1), array.columns * element);
 }
 
 /* The same for floats: adds rows without a function call per row. */
@@ -118,15 +122,17 @@ static void reduce_scatter(const struct sl_collective *mine, const struct member
     combine(mine, &matrices, input, 1, &mine->output);
 }
 
-void sl_local_move(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
+void sl_local_move(const struct sl_collective *mine, const struct member *member, uint32_t slot,
+                   struct sl_traffic *sent) {
     const struct sl_operation_row *operation = sl_operation_of(mine);
     if (!sl_block_elements(mine)) return; /* pointers may be NULL then */
     if (operation->reduction == SL_NO_REDUCTION) {
-        collect(mine, member, slot);
+        collect(mine, member, slot, sent);
     } else if (operation->cuts) {
         reduce_scatter(mine, member, slot);
+        sl_local_count(sent, (size_t)mine->group->size - 1, sl_block_bytes(mine));
     } else {
-        reduce(mine, member, slot);
+        reduce(mine, member, slot, sent);
     }
 }
 
