@@ -1,6 +1,6 @@
 /* test_costs.c - messages, bytes and bells of every call between threads, as counted and as computed: of each member in
  * groups without gates, and of all members together in larger ones, since any of these may be the last to arrive. */
-#include "tests/collectives/call_cases.h"
+#include "tests/rigs/run_on.h"
 
 #include "collectives/costs/costs.h"
 
@@ -8,7 +8,7 @@ enum { COUNTS = 3 };
 static const size_t count[COUNTS] = {1, 256, 1030};
 
 /* Sums over the members, by call: what was counted less what was computed. */
-static _Atomic int64_t messages[COUNTS][CASES], bytes[COUNTS][CASES], bells[COUNTS][CASES];
+static _Atomic int64_t messages[COUNTS][COUNTED_CALLS], bytes[COUNTS][COUNTED_CALLS], bells[COUNTS][COUNTED_CALLS];
 
 enum { ROOM = 70000 }; /* elements of an input, and of an output */
 
@@ -53,7 +53,7 @@ static int counts_program(struct sl_spmd *self, void *arg) {
 static void expect_computed(const char *mesh) {
     expect_ok(mesh, counts_program, NULL);
     for (int at = 0; at < COUNTS; at++)
-        for (int i = 0; i < CASES; i++)
+        for (int i = 0; i < COUNTED_CALLS; i++)
             if (messages[at][i] || bytes[at][i] || bells[at][i])
                 fail_msg("case %d of %zu elements on %s: %lld messages, %lld bytes and %lld bells more than computed",
                          i, count[at], mesh, (long long)messages[at][i], (long long)bytes[at][i],

@@ -1,6 +1,6 @@
 /* test_hosts.c - calls of processes on several hosts, which pretend_hosts.c makes up: their results, and every call's
  * messages, bytes and bells, as counted and as computed. */
-#include "tests/collectives/call_cases.h"
+#include "tests/rigs/run_on.h"
 
 #include <stdlib.h>
 
