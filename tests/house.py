@@ -54,7 +54,7 @@ ORDER = """
     drivers/common
     drivers/speed
     drivers/memory drivers/tools/text
-    drivers/training/choices drivers/training/reports
+    drivers/training/choices drivers/training/reports drivers/training/restart
     drivers/training
     drivers/tools/machine
     drivers/tools/search

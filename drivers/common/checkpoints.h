@@ -18,7 +18,7 @@ struct sl_checkpoint_options {
     bool parts;                /* each process writes its own part */
     bool async;                /* a thread writes while the run continues */
     int protect;               /* 1: each step is also kept in memory that outlives the process; 0: not */
-    int restart;               /* limit of restarts after a run dies (drivers/training/restart.h) */
+    int restart;               /* limit of restarts after a run dies (drivers/training/restart/restart.h) */
     const char *launcher;      /* command line of the launcher; NULL: the engine's default */
     int restart_mesh;          /* enum sl_restart_mesh */
 };

@@ -16,6 +16,8 @@ mkdir -p "$man" "$bash" "$zsh" "$fish"
 tell() {
     format=$1
     shift
+    set -- $*
+    [ -e "$drivers/$1" ] || set -- "shardloop-$@"
     SHARDLOOP_HELP=$format "$drivers/"$* --help </dev/null
 }
 

@@ -10,7 +10,7 @@
 #include "drivers/speed/placement_report.h"
 #include "drivers/training/choices/schedule_choice.h"
 #include "drivers/tools/search/forecast.h"
-#include "drivers/training/restart.h"
+#include "drivers/training/restart/restart.h"
 #include "drivers/training/shardings_report.h"
 
 static int train(struct transformer_job *job, struct sl_engine *engine, struct sl_error *error) {

@@ -3,7 +3,10 @@
 schedules, meshes and engines, and go on from their last checkpoint, or, if there is none, from the beginning: by threads
 or by processes, whichever comes up, and perhaps to be killed again. The last checkpoint is that of a run without
 a kill, byte for byte (in parts: value for value, for threads write one file), and no temporary file is left beside it. Of processes one is killed, or their launcher. Prints
-TAP. With SL_TEST_LONG set, 1,000 kills in place of 6."""
+TAP. With SL_TEST_LONG set, 1,000 kills in place of 6.
+
+Then the same of runs that are started again from their steps in memory (--restart, --protect): a process of the run, its launcher or
+its watcher is killed, and a dead watcher is replaced. With --exact the mesh changes, too. SL_TEST_LONG: 300 kills in place of 8."""
 
 import argparse
 import array
@@ -24,6 +27,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("drivers", type=os.path.abspath)
 parser.add_argument("--engines", default="local")
 parser.add_argument("--kills", type=int, default=1000 if os.environ.get("SL_TEST_LONG") else 6)
+parser.add_argument("--protected-kills", type=int, default=300 if os.environ.get("SL_TEST_LONG") else 8)
 parser.add_argument("--seed", type=int, default=1)
 given = parser.parse_args()
 end = time.monotonic() + float(os.environ.get("SL_TEST_SECONDS", 1700))
@@ -46,6 +50,9 @@ cells = [  # a mesh, a schedule, and how the state is kept
     f"{transformer} --blocks 4 --mesh pipe=2 --schedule looped-dfs --save-every 5 --recompute full",
     f"{classifier} --layers 4 --mesh data=2,model=1 --schedule single --save-every 5 --accumulate 2",
 ]
+# Meshes that a protected run goes through; the first one is the undisturbed run's.
+exact = f"{transformer} --microbatches 2 --blocks 2 --exact data=4 --mesh data=1"
+meshes = ["data=2,pipe=2", "pipe=2", "data=4", "data=1", "data=2"]
 MARK = "SL_CRASH_RESUME"  # in the environment of every process of a run
 work = folder("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 saved = os.path.join(work, "saved")
@@ -62,13 +69,19 @@ def coordinates(cell):
     return count
 
 
-def start(cell, engine):
+def start(cell, engine, protected=False):
     """The run in a session of its own, from the last checkpoint in saved."""
     driver, *arguments = cell.format(text=os.path.join(work, "text")).split()
     command = [os.path.join(given.drivers, driver), *arguments, "--steps", str(STEPS), "--save", saved, "--engine", engine]
     if os.path.isdir(saved) and any(re.fullmatch(r"step-\d+\.(safetensors|index\.json)", name) for name in os.listdir(saved)):
         command += ["--resume", saved]
-    if engine == "mpi":
+    if protected:
+        command += ["--restart", "1000", "--protect", "1"]
+        if "--save-every" not in cell:
+            command += ["--save-every", "20"]
+        if engine == "mpi":
+            command += ["--launcher", f"{mpirun} %n", "--timeout", "20"]
+    elif engine == "mpi":
         command = [mpirun, str(coordinates(cell)), *command, "--timeout", "20"]
     with open(os.path.join(work, "err"), "w") as err:
         return subprocess.Popen(command, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err,
@@ -192,7 +205,7 @@ def joined(path):
 def last(cell):
     path, index = (os.path.join(saved, f"step-{STEPS:08d}.{end}") for end in ("safetensors", "index.json"))
     hashed = hashlib.sha256()
-    if "--save-parts" in cell and (os.path.exists(path) or os.path.exists(index)):
+    if ("--save-parts" in cell or "--exact" in cell) and (os.path.exists(path) or os.path.exists(index)):
         for name, values in sorted((tensors(path) if os.path.exists(path) else joined(index)).items()):
             hashed.update(name.encode() + values.tobytes())
     elif os.path.exists(path):
@@ -251,11 +264,97 @@ def chain(whole, cell, seconds, most):
     return killed, bad
 
 
+def drivers_of(process):
+    found = []
+    for one in descendants(process):
+        try:
+            if os.readlink(f"/proc/{one}/exe").startswith(given.drivers):
+                found.append(one)
+        except OSError:
+            continue
+    return found
+
+
+def end_orphans():
+    """Waits for the processes of a dead watcher to end by themselves, as they must; kills a launcher without any."""
+    global hung
+    until = time.monotonic() + 30
+    while computes() and time.monotonic() < until:
+        time.sleep(0.02)
+    if computes():
+        failures.append(f"orphans: {error()!r}")
+    until = time.monotonic() + PATIENCE
+    while members() and time.monotonic() < until and not computes():
+        time.sleep(0.02)
+    hung += bool(members()) and not computes()
+    while left := members():
+        for one in left:
+            try:
+                os.kill(one, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.01)
+
+
+def in_memory():
+    found = []
+    for name in os.listdir("/dev/shm"):
+        try:
+            with open(f"/dev/shm/{name}/save") as file:
+                found += [name] if file.read() == saved else []
+        except OSError:
+            continue
+    return found
+
+
+def protected_chain(whole, cell, seconds, most):
+    """Up to MOST kills of one watched training: how many of each kind there were, and the errors."""
+    shutil.rmtree(saved, ignore_errors=True)
+    failures.clear()
+    engine = chance.choice(engines)
+    run = start(cell, engine, True)
+    kinds, story = {}, [engine]
+    while sum(kinds.values()) < most and not failures:
+        time.sleep(chance.uniform(0.2, 1.05) * seconds[engine] if chance.random() < 0.7 else chance.uniform(0, 0.2))
+        if run.poll() is not None:
+            break
+        if "--exact" in cell and chance.random() < 0.5:
+            subprocess.Popen([os.path.join(given.drivers, "resize"), saved, "--mesh", chance.choice(meshes)], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+            story.append("resize")
+            time.sleep(chance.uniform(0, 0.3))
+        ranks = drivers_of(run.pid)
+        launchers = [one for one in descendants(run.pid)[:1] if one not in ranks]
+        kind = chance.choice(["process"] * 3 + ["launcher"] * 2 * bool(launchers) + ["watcher"])
+        victim = run.pid if kind == "watcher" else chance.choice(launchers if kind == "launcher" else ranks or [run.pid])
+        kind = "watcher" if victim == run.pid else kind
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        kinds[kind] = kinds.get(kind, 0) + 1
+        story.append(kind)
+        if kind == "watcher":
+            run.wait()
+            end_orphans()
+            run = start(cell, engine, True)
+    status = finish(run, 120)
+    bad = [f"{', '.join(story)}: {failure}" for failure in failures]
+    if status != 0 or last(cell) != whole:
+        bad.append(f"{', '.join(story)}: status {status}, {last(cell)}: {error()!r}")
+    if members():
+        bad.append(f"{', '.join(story)}: processes are left")
+        end_orphans()
+    if in_memory():
+        bad.append(f"{', '.join(story)}: steps are left in memory: {in_memory()}")
+    return kinds, bad
+
+
 with open(os.path.join(work, "text"), "w") as text:
     text.write("".join(f"{i} times {i} is {i * i}. " for i in range(400)))
 chosen = cells if given.kills >= 2 * len(cells) else cells[: max(1, given.kills // 2)]
 total = 0
-for number, cell in enumerate(chosen):
+for number, cell in enumerate(chosen if given.kills else []):
     wanted = given.kills * (number + 1) // len(chosen) - given.kills * number // len(chosen)
     whole, seconds, bad = measure(cell)
     killed = tries = 0
@@ -268,5 +367,21 @@ for number, cell in enumerate(chosen):
         bad = [f"only {killed} of {wanted} kills came in time"]
     named = re.sub(r"--(hidden|batch|microbatches|dropout|data|model-dimension|n-heads|latent-dim|rope-dim|sequence|layers-per-block) \S+ ", "", cell)
     point(f"{named}: {killed} kills by {' and '.join(engines)}", bad)
+kinds, protected_cells = {}, [exact, *cells][: max(2, given.protected_kills // 6)] if given.protected_kills else []
+for number, cell in enumerate(protected_cells):
+    wanted = given.protected_kills * (number + 1) // len(protected_cells) - given.protected_kills * number // len(protected_cells)
+    whole, seconds, bad = measure(cell)
+    killed = tries = 0
+    while killed < wanted and not bad and tries < 3 * wanted + 10 and time.monotonic() < end:
+        tries += 1
+        more, bad = protected_chain(whole, cell, seconds, min(chance.choice((1, 2, 3, 4)), wanted - killed))
+        killed += sum(more.values())
+        for kind, count in more.items():
+            kinds[kind] = kinds.get(kind, 0) + count
+    if not bad and killed < wanted:
+        bad = [f"only {killed} of {wanted} kills came in time"]
+    point(f"from memory: {cell.split('--mesh ')[1]} of {cell.split()[0]}: {killed} kills", bad)
+if kinds:
+    print("# from memory: " + ", ".join(f"{count} times a {kind}" for kind, count in sorted(kinds.items())))
 print(f"# {total} kills in {len(chosen)} cells, seed {given.seed}" + (f"; {hung} launchers hung when all had ended" if hung else ""))
 plan()

@@ -221,10 +221,11 @@ int sl_safetensors_place(struct sl_store *store, const char *path, int *number, 
     char *header = check_and_describe(store, store->tensor, path, &length, error);
     *number = header ? 0 : ENOMEM;
     if (!header) return SL_FAILED;
-    free(header);
     const int descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     *number = descriptor < 0 ? errno : reserve(store, descriptor, bytes_with(store, length), MAP_POPULATE);
     if (descriptor >= 0) close(descriptor);
+    if (!*number) memcpy(store->mapping + LENGTH, header + LENGTH, length - LENGTH);
+    free(header);
     if (*number) return sl_error_set(error, SL_FAILED, "%s: cannot be made: %s", path, strerror(*number));
     place_tensors(store, length);
     return SL_OK;
@@ -238,16 +239,28 @@ static void set_length(struct sl_store *store, uint64_t length) {
 
 void sl_safetensors_unseal(struct sl_store *store) { set_length(store, 0); }
 
+/* Writes the note's text over the one in the HEADER of LENGTH bytes. */
+static bool renew_note(char *header, size_t length, const struct sl_note *note) {
+    char before[64];
+    const int size = snprintf(before, sizeof before, "\"%.50s\":\"", note->key);
+    char *at = memmem(header, length, before, (size_t)size);
+    const size_t text = strlen(note->text);
+    if (!at || at + size + text >= header + length || at[(size_t)size + text] != '"') return false;
+    memcpy(at + size, note->text, text);
+    return true;
+}
+
 int sl_safetensors_seal(struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error) {
     struct sl_store kept = *store; /* not mapped: its pages stay in this process */
-    size_t length;
+    const size_t length = store->mapped - bytes_with(store, LENGTH);
     kept.mapping = NULL;
     SL_TRY(sl_checksums_make(&kept, store->tensor, "memory", between, arg, error));
-    char *header = check_and_describe(store, store->tensor, "memory", &length, error);
-    if (!header) return SL_FAILED;
-    const bool fits = bytes_with(store, length) == store->mapped;
-    if (fits) memcpy(store->mapping + LENGTH, header + LENGTH, length - LENGTH);
-    if (fits) set_length(store, length - LENGTH);
-    free(header);
-    return fits ? SL_OK : sl_error_set(error, SL_FAILED, "memory: the header has another length");
+    char *text = sl_checksums_print(store, store->tensor);
+    bool fits = text;
+    if (text) memcpy(store->mapping + LENGTH + strlen(before_checksums), text, strlen(text));
+    for (int i = 0; i < store->notes && fits; i++) fits = renew_note(store->mapping + LENGTH, length, &store->note[i]);
+    free(text);
+    if (!fits) return sl_error_set(error, SL_FAILED, "memory: no memory for the header, or notes of other lengths");
+    set_length(store, length);
+    return SL_OK;
 }

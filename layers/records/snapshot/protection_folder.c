@@ -15,8 +15,20 @@
 
 /* ---- names ---- */
 
+/* The real path of SAVE, which may not exist in its folder yet; the caller frees it. NULL with errno set. */
+static char *real_path(const char *save) {
+    char path[SL_MAX_PATH], *real = realpath(save, NULL), *whole = NULL;
+    const char *name = strrchr(save, '/');
+    if (real || errno != ENOENT || (name && !name[1])) return real;
+    snprintf(path, sizeof path, "%.*s", name ? (int)(name - save) + 1 : 2, name ? save : "./");
+    real = realpath(path, NULL);
+    if (real && asprintf(&whole, "%s/%s", strcmp(real, "/") ? real : "", name ? name + 1 : save) < 0) whole = NULL;
+    free(real);
+    return whole;
+}
+
 int sl_protection_name(const char *save, char folder[SL_MAX_PATH], struct sl_error *error) {
-    char digits[SL_HASH_DIGITS + 1], *real = realpath(save, NULL);
+    char digits[SL_HASH_DIGITS + 1], *real = real_path(save);
     if (!real) return sl_error_set(error, SL_BAD_INPUT, "--protect: %s: %s", save, strerror(errno));
     snprintf(folder, SL_MAX_PATH, "%s/%s%ld-%s", SL_PROTECTION_ROOT, SL_PROTECTION_PREFIX, (long)getuid(),
              sl_hash_print(sl_hash(real, strlen(real)), digits));

@@ -17,7 +17,8 @@ SL_BEGIN_C
 #define SL_PROTECTION_LAYOUT "layout.json"
 enum { SL_PROTECTION_STEPS = 2 }; /* in each start's folder */
 
-/* Writes the folder's name for the directory SAVE, which exists, to FOLDER. SL_BAD_INPUT if SAVE cannot be found. */
+/* Writes the folder's name for the directory SAVE, which may not exist yet, to FOLDER. SL_BAD_INPUT if SAVE cannot be
+ * found. */
 int sl_protection_name(const char *save, char folder[SL_MAX_PATH], struct sl_error *error);
 /* Makes the folder, and in it a new folder START for a run. SL_BAD_INPUT if it cannot be made, or is another user's. */
 int sl_protection_make(const char *save, char start[SL_MAX_PATH], struct sl_error *error);

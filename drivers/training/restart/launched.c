@@ -1,5 +1,5 @@
 /* launched.c - finds, watches and kills the processes below a launcher. */
-#include "drivers/training/launched.h"
+#include "drivers/training/restart/launched.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -70,12 +70,13 @@ int sl_launched_ended(const struct sl_launched *m) {
     return ended;
 }
 
-bool sl_launched_wait(const struct sl_launched *m, bool ends, int signals, int milliseconds) {
+int sl_launched_wait(const struct sl_launched *m, bool ends, const int other[2], double seconds) {
     const int watched = ends ? m->count : 0;
-    struct pollfd list[watched + 1];
-    list[watched] = (struct pollfd){signals, POLLIN, 0};
-    for (int i = 0; i < watched; i++) list[i] = (struct pollfd){m->list[i].descriptor, POLLIN, 0};
-    return poll(list, (nfds_t)watched + 1, milliseconds) > 0 && (list[watched].revents & POLLIN);
+    struct pollfd list[2 + watched];
+    for (int i = 0; i < 2; i++) list[i] = (struct pollfd){other[i], POLLIN, 0};
+    for (int i = 0; i < watched; i++) list[2 + i] = (struct pollfd){m->list[i].descriptor, POLLIN, 0};
+    if (poll(list, (nfds_t)watched + 2, seconds < 0 ? -1 : (int)(1e3 * seconds)) <= 0) return -1;
+    return list[0].revents & POLLIN ? 0 : list[1].revents & POLLIN ? 1 : -1;
 }
 
 static void kill_below(pid_t process, void *arg) {

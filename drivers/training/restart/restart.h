@@ -1,14 +1,17 @@
 /* restart.h - restarts a run that dies: --restart N.
  *
  * The called process only watches: it starts itself as a child process, with engine mpi through the launcher, and
- * waits. If the child dies, it starts another, which resumes from the last checkpoint. So nothing of a dead run is
- * left for the next one.
+ * waits. If the child dies, it starts another, which resumes from the last step in memory (--protect) or the last
+ * checkpoint. Nothing else of a dead run is left for the next one.
+ *
+ * On request (drivers/training/restart/control.h) it ends the child after a step in memory, and starts it on another
+ * mesh.
  *
  * With --restart-mesh fewer, two runs in a row that died before saving a checkpoint mean that some processes are
  * missing for good. The next run has fewer replicas: the size of its data axis is the largest proper divisor of the
  * present size with which a dry run of the command line succeeds. */
-#ifndef SL_DRIVERS_TRAINING_RESTART_H
-#define SL_DRIVERS_TRAINING_RESTART_H
+#ifndef SL_DRIVERS_TRAINING_RESTART_RESTART_H
+#define SL_DRIVERS_TRAINING_RESTART_RESTART_H
 
 #include "drivers/common/checkpoints.h"
 

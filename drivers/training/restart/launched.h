@@ -2,8 +2,8 @@
  *
  * A launcher may take seconds to end after one of its processes has died. Whoever watches the processes themselves
  * knows at once. */
-#ifndef SL_DRIVERS_TRAINING_LAUNCHED_H
-#define SL_DRIVERS_TRAINING_LAUNCHED_H
+#ifndef SL_DRIVERS_TRAINING_RESTART_LAUNCHED_H
+#define SL_DRIVERS_TRAINING_RESTART_LAUNCHED_H
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -21,9 +21,9 @@ struct sl_launched {
 void sl_launched_find(struct sl_launched *members, pid_t launcher, const char *program);
 /* The number of listed processes that have ended. */
 int sl_launched_ended(const struct sl_launched *members);
-/* Waits until a signal can be read from SIGNALS (signalfd), a listed process ends (with ENDS), or MILLISECONDS are over
- * (-1: no limit). Returns whether there is a signal. */
-bool sl_launched_wait(const struct sl_launched *members, bool ends, int signals, int milliseconds);
+/* Waits until one of the two descriptors OTHER can be read (a negative one: never), a listed process ends (with ENDS),
+ * or SECONDS are over (negative: no limit). Returns the number of the descriptor; -1: neither. */
+int sl_launched_wait(const struct sl_launched *launched, bool ends, const int other[2], double seconds);
 /* Kills LAUNCHER and all processes below it by SIGKILL. */
 void sl_launched_kill(pid_t launcher);
 void sl_launched_free(struct sl_launched *members);

@@ -1,0 +1,96 @@
+/* clean.c - removes steps in memory that dead runs have left. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "drivers/common/options.h"
+#include "drivers/common/output.h"
+#include "layers/records/snapshot/protection_folder.h"
+
+struct config {
+    bool dry_run;
+};
+
+static const struct sl_option table[] = {
+    {"dry-run", SL_OPTION_FLAG, offsetof(struct config, dry_run), .help = "tell what would be removed"},
+    {0},
+};
+
+/* Reads the directory of --save of FOLDER to SAVE; "": it is not known. */
+static void read_save(const char *folder, char save[SL_MAX_PATH]) {
+    char path[SL_MAX_PATH + 8];
+    snprintf(path, sizeof path, "%s/save", folder);
+    FILE *file = fopen(path, "r");
+    const size_t length = file ? fread(save, 1, SL_MAX_PATH - 1, file) : 0;
+    save[length] = '\0';
+    if (file) fclose(file);
+}
+
+/* Whether a run saves in SAVE: its processes lock the directory. */
+static bool is_in_use(const char *save) {
+    const int directory = *save ? open(save, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    const bool used = directory >= 0 && flock(directory, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    if (directory >= 0) close(directory);
+    return used;
+}
+
+/* The bytes of all files in FOLDER and its folders. */
+static double bytes_of(const char *folder) {
+    DIR *open = opendir(folder);
+    char path[SL_MAX_PATH];
+    double bytes = 0;
+    for (const struct dirent *entry; open && (entry = readdir(open));) {
+        struct stat about;
+        if (*entry->d_name == '.' || snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) >= SL_MAX_PATH)
+            continue;
+        if (!lstat(path, &about)) bytes += S_ISDIR(about.st_mode) ? bytes_of(path) : (double)about.st_size;
+    }
+    if (open) closedir(open);
+    return bytes;
+}
+
+/* Removes the folder NAME, if no run uses it. */
+static void clean(const struct config *config, const char *name, FILE *stream) {
+    char folder[SL_MAX_PATH], save[SL_MAX_PATH];
+    snprintf(folder, sizeof folder, "%s/%.200s", SL_PROTECTION_ROOT, name);
+    read_save(folder, save);
+    const bool used = is_in_use(save);
+    const char *done = used ? "is in use" : config->dry_run ? "would be removed" : "removed";
+    fprintf(stream, "%s: %.1f MB of %s: %s\n", folder, 1e-6 * bytes_of(folder), *save ? save : "an unknown run", done);
+    if (!used && !config->dry_run) sl_protection_remove(folder, NULL);
+}
+
+static int run(const struct config *config, struct sl_error *error) {
+    struct sl_output output = {0};
+    char prefix[64];
+    DIR *all = opendir(SL_PROTECTION_ROOT);
+    SL_TRY(sl_output_open(&output, NULL, error));
+    snprintf(prefix, sizeof prefix, "%s%ld-", SL_PROTECTION_PREFIX, (long)getuid());
+    for (const struct dirent *entry; all && (entry = readdir(all));)
+        if (!strncmp(entry->d_name, prefix, strlen(prefix)) && !strchr(entry->d_name, '.'))
+            clean(config, entry->d_name, output.stream);
+    if (all) closedir(all);
+    return sl_output_close(&output, SL_OK, error);
+}
+
+int main(int argc, char **argv) {
+    struct config config = {0};
+    struct sl_options options = {
+        .program = "clean",
+        .summary =
+            "Removes the steps in memory, in /dev/shm, that this user's dead runs with --protect 1 have left. "
+            "A run that goes on from them later goes on from its last checkpoint. Steps of runs that train stay.",
+        .section = SL_SECTIONS({"Output", table, &config}),
+    };
+    struct sl_error error = {0};
+    int status = sl_options_parse(&options, argc, argv);
+    if (status == SL_OK && !options.answered) status = sl_options_finish(&options, run(&config, &error), &error);
+    sl_options_free(&options);
+    return status;
+}

@@ -1,0 +1,28 @@
+/* control.h - messages to the watcher of a run: a socket beside the run's steps in memory
+ * (layers/records/snapshot/protection_folder.h), named by the directory of --save.
+ *
+ * A request is one line of text, the mesh to go on with. The answer is one line: "resized ..." once the run goes on,
+ * or the reason why not. */
+#ifndef SL_DRIVERS_TRAINING_RESTART_CONTROL_H
+#define SL_DRIVERS_TRAINING_RESTART_CONTROL_H
+
+#include "spmd/base/error.h"
+
+enum { SL_CONTROL_TEXT = 1024 };
+/* Begins an answer of success. */
+#define SL_CONTROL_DONE "resized "
+
+/* Listens for requests about the run in SAVE. Returns the descriptor; -1: another watcher listens there, or it is not
+ * possible. */
+int sl_control_listen(const char *save);
+/* Stops listening, and removes the socket's name. */
+void sl_control_close(int descriptor, const char *save);
+/* Takes a request from DESCRIPTOR into TEXT. Returns the descriptor of the answer; -1: there is none. */
+int sl_control_take(int descriptor, char text[SL_CONTROL_TEXT]);
+/* Answers with a line, and closes the descriptor ANSWER. */
+void sl_control_answer(int answer, const char *text);
+
+/* Sends REQUEST to the watcher of the run in SAVE and waits for the answer. SL_BAD_INPUT if nobody listens. */
+int sl_control_ask(const char *save, const char *request, char answer[SL_CONTROL_TEXT], struct sl_error *error);
+
+#endif

@@ -1,0 +1,410 @@
+/* restart.c - starts a run, waits for its end, and restarts it. */
+#include "drivers/training/restart/restart.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "drivers/training/restart/launched.h"
+#include "drivers/training/restart/restart_internal.h"
+#include "layers/records/snapshot/protection_folder.h"
+
+/* Seconds to wait: for a launcher's remaining processes to end by themselves, then for them to end after being
+ * killed, and for the directory's lock, which such processes on other machines may hold. */
+static const double time_to_end = 10, time_to_die = 5, time_to_unlock = 30;
+/* Seconds for the other processes to print why they end, once one has ended; between two looks for processes; and after
+ * which a launcher has started all on this machine. */
+static const double time_to_tell = 0.3, time_to_look = 0.02, time_to_start = 20;
+/* Seconds between two looks for a new step, and between others; and after which a run ends without another step. */
+static const double time_to_see = 0.002, time_to_rest = 0.05, time_to_step = 30;
+
+/* Runs in a row that may end without a new step before a step in memory is given up. */
+enum { MOST_TRIES = 3 };
+
+/* ---- a process ---- */
+
+/* Becomes the run, in the child process; it ends if PARENT ends. */
+static void become_run(const struct sl_watcher *w, pid_t parent, int told) {
+    sigprocmask(SIG_SETMASK, &w->usual, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(SL_FAILED);
+    if (w->launcher)
+        execvp(w->argv[0], w->argv);
+    else
+        execv("/proc/self/exe", w->argv);
+    const int reason = errno;
+    _exit(write(told, &reason, sizeof reason) > 0 ? SL_FAILED : SL_BAD_INPUT);
+}
+
+/* Starts the command line as the process CHILD. If exec fails, the reason comes through a pipe, which a successful
+ * exec closes. */
+static int start(const struct sl_watcher *w, pid_t *child, struct sl_error *error) {
+    const char *name = w->launcher ? w->argv[0] : w->program;
+    const pid_t parent = getpid();
+    int tell[2], reason = 0;
+    if (pipe2(tell, O_CLOEXEC)) return sl_error_set(error, SL_FAILED, "--restart: no pipe: %s", strerror(errno));
+    *child = fork();
+    if (*child == 0) become_run(w, parent, tell[1]);
+    if (*child < 0) reason = errno;
+    close(tell[1]);
+    if (*child > 0 && read(tell[0], &reason, sizeof reason) > 0) waitpid(*child, NULL, 0);
+    close(tell[0]);
+    if (!reason) return SL_OK;
+    return sl_error_set(error, *child > 0 && w->launcher ? SL_BAD_INPUT : SL_FAILED,
+                        "--restart: %s cannot be started: %s", name, strerror(reason));
+}
+
+/* ---- signals ---- */
+
+/* Blocks signals until they are waited for. SIGHUP stays ignored if it was: the run should then outlive its
+ * terminal. */
+static void hold_signals(struct sl_watcher *w) {
+    static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2};
+    struct sigaction hangup;
+    signal(SIGCHLD, SIG_DFL);
+    sigemptyset(&w->signals);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaddset(&w->signals, numbers[i]);
+    if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN) sigaddset(&w->signals, SIGHUP);
+    sigprocmask(SIG_BLOCK, &w->signals, &w->usual);
+    w->ear[0] = signalfd(-1, &w->signals, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Handles a signal that may end the run, if one has arrived: passes it on to CHILD (0: none) unless it came from the
+ * terminal, which has sent it to the child, too. */
+static void pass_on(struct sl_watcher *w, pid_t child) {
+    struct signalfd_siginfo info;
+    if (read(w->ear[0], &info, sizeof info) != sizeof info || info.ssi_signo == SIGCHLD) return;
+    w->asked = (int)info.ssi_signo;
+    if (child && info.ssi_code <= 0) kill(child, w->asked);
+}
+
+/* Whether to end the run now: some of its processes have ended, since BEGAN, and steps are in memory, which a run that
+ * ends by itself removes first. */
+static bool is_lost(const struct sl_watcher *w, const struct sl_launched *launched, double began) {
+    const bool over = sl_launched_ended(launched) == launched->count || sl_now() > began + time_to_tell;
+    return over && !w->asked && sl_protection_step(w->checkpoints->save) >= 0;
+}
+
+/* ---- requests ---- */
+
+/* Writes the reason why the run cannot go on on the mesh TEXT to REASON; false: it can. */
+static bool refuses_mesh(struct sl_watcher *w, char *text, struct sl_error *reason) {
+    const char *launcher = w->checkpoints->launcher;
+    struct sl_mesh mesh;
+    if (sl_mesh_parse(&mesh, text, reason)) return true;
+    if (strlen(text) >= MESH_TEXT) return sl_error_set(reason, SL_BAD_INPUT, "the mesh is too long") != SL_OK;
+    if (launcher && strcmp(w->engine, "local") != 0 && !strstr(launcher, "%n") && mesh.size != w->mesh.size)
+        return sl_error_set(reason, SL_BAD_INPUT,
+                            "--launcher \"%.80s\" starts as many processes each time: write %%n where it has their "
+                            "number",
+                            launcher) != SL_OK;
+    if (sl_restart_can_be_planned(w, false, text)) return false;
+    return sl_error_set(reason, SL_BAD_INPUT, "the run cannot be planned on %s: --dry-run says why", text) != SL_OK;
+}
+
+/* Takes a request for another mesh. */
+static void take_request(struct sl_watcher *w) {
+    char text[SL_CONTROL_TEXT];
+    struct sl_error reason = {0};
+    const int answer = sl_control_take(w->ear[1], text);
+    if (answer < 0) return;
+    if (*w->wanted || w->answer >= 0 || w->asked) sl_error_set(&reason, SL_BAD_INPUT, "the run is changing already");
+    if (reason.status || refuses_mesh(w, text, &reason)) {
+        sl_control_answer(answer, reason.message);
+        return;
+    }
+    snprintf(w->wanted, sizeof w->wanted, "%s", text);
+    w->after = sl_protection_step(w->checkpoints->save);
+    w->until = sl_now() + time_to_step;
+    w->answer = answer;
+}
+
+static void answer(struct sl_watcher *w, const char *text) {
+    sl_control_answer(w->answer, text);
+    w->answer = -1;
+}
+
+/* Call it while a run trains: notes its first new step, and tells whoever has asked for another mesh. */
+static void note_step(struct sl_watcher *w) {
+    char text[SL_CONTROL_TEXT];
+    const int64_t step = sl_protection_step(w->checkpoints->save);
+    if (step < 0 || step <= w->memory) return;
+    const double pause = sl_losses_end(&w->losses);
+    if (w->answer < 0 || *w->wanted) return;
+    snprintf(text, sizeof text, SL_CONTROL_DONE "to %s after %" PRId64 " steps; paused %.0f ms", w->mesh_text,
+             w->memory, 1e3 * pause);
+    answer(w, text);
+}
+
+/* ---- a run ---- */
+
+/* Whether the run should end now, for another mesh: it has taken another step. */
+static bool is_due(const struct sl_watcher *w) {
+    if (!*w->wanted || w->asked) return false;
+    return sl_protection_step(w->checkpoints->save) > w->after || sl_now() > w->until;
+}
+
+/* Seconds until the watcher has to look again; negative: only when something happens. */
+static double pause_of(const struct sl_watcher *w, bool starts, bool ends) {
+    if (*w->wanted) return time_to_see;
+    return starts || ends || (w->protects && sl_losses_run(&w->losses)) ? time_to_look : -1;
+}
+
+/* Waits for the child; returns its status as waitpid does. With steps in memory, ends the child itself once the
+ * processes that it has launched end, or another mesh is wanted. */
+static int await_end(struct sl_watcher *w, pid_t child) {
+    struct sl_launched launched = {0};
+    const double begin = sl_now();
+    double began = 0; /* of the end of the first process; 0: all run */
+    int status;
+    w->lost = false;
+    while (waitpid(child, &status, WNOHANG) != child) {
+        const bool starts = w->protects && w->launcher && launched.count < w->mesh.size && began == 0 &&
+                            sl_now() < begin + time_to_start;
+        if (starts) sl_launched_find(&launched, child, w->program);
+        if (w->protects && sl_losses_run(&w->losses)) note_step(w);
+        const int heard = sl_launched_wait(&launched, began == 0, w->ear, pause_of(w, starts, began > 0));
+        if (heard == 0) pass_on(w, child);
+        if (heard == 1) take_request(w);
+        if (heard < 0 && began == 0 && sl_launched_ended(&launched)) began = sl_now();
+        const bool dies = began > 0 && is_lost(w, &launched, began);
+        if (w->lost || (!dies && !is_due(w))) continue;
+        w->lost = true;
+        sl_launched_kill(child);
+    }
+    sl_losses_begin(&w->losses, began > 0 ? began : sl_now());
+    sl_launched_free(&launched);
+    return status;
+}
+
+/* ---- between two runs ---- */
+
+/* Waits for a moment, or until a signal comes. */
+static void rest(struct sl_watcher *w) {
+    const struct sl_launched none = {0};
+    const int ear[] = {w->ear[0], -1};
+    if (sl_launched_wait(&none, false, ear, w->protects ? time_to_see : time_to_rest) == 0) pass_on(w, 0);
+}
+
+static bool has_children(void) {
+    pid_t ended;
+    while ((ended = waitpid(-1, NULL, WNOHANG)) > 0) continue;
+    return ended == 0;
+}
+
+static void kill_children(void) {
+    char path[64];
+    int child;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *list = fopen(path, "r");
+    while (list && fscanf(list, "%d", &child) == 1) kill(child, SIGKILL);
+    if (list) fclose(list);
+}
+
+/* Waits for processes that a dead launcher has left: they are this process's children now. They may train and save
+ * for a while, and must end before the next run looks for the last checkpoint. With steps in memory they are killed at
+ * once. */
+static void await_rest(struct sl_watcher *w) {
+    const double begin = sl_now(), patience = w->protects ? 0 : time_to_end;
+    while (!w->asked && has_children() && sl_now() < begin + patience + time_to_die) {
+        if (sl_now() >= begin + patience) kill_children();
+        rest(w);
+    }
+}
+
+/* Waits until the directory is unlocked, for a limited time: after it the next run reports the lock. */
+static void await_lock(struct sl_watcher *w) {
+    const double end = sl_now() + time_to_unlock;
+    const int directory = open(w->checkpoints->save, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (directory >= 0 && !w->asked && flock(directory, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK && sl_now() < end)
+        rest(w);
+    if (directory >= 0) close(directory);
+}
+
+/* ---- the beginning of the next run ---- */
+
+/* Call it after find_checkpoint. Returns whether two runs in a row have saved nothing. */
+static bool is_stuck(struct sl_watcher *w) {
+    const int64_t saved = sl_checkpoint_last_step(w->checkpoints->save), last = w->memory > saved ? w->memory : saved;
+    w->fruitless = last > w->last ? 0 : w->fruitless + 1;
+    w->last = last;
+    return w->fruitless >= 2;
+}
+
+/* Whether there is a step in memory after AFTER to go on from. If several runs have died after it without another
+ * step, it may be the reason, and is removed. */
+static bool find_memory(struct sl_watcher *w, int64_t after) {
+    w->memory = -1;
+    if (!w->protects) return false;
+    const int64_t step = sl_protection_find(w->checkpoints->save, w->from);
+    if (step > w->losses.furthest) w->losses.furthest = step;
+    if (step >= 0 && w->fruitless >= MOST_TRIES && step <= w->last) {
+        sl_remark("--protect: %d runs in a row have ended without a step after step %" PRId64
+                  " in memory: it is given up",
+                  w->fruitless, step);
+        sl_protection_forget(w->checkpoints->save);
+        return false;
+    }
+    if (step <= after) return false;
+    w->memory = w->begins = step;
+    return true;
+}
+
+/* Whether the run has left a step or a checkpoint of its own to resume from. */
+static bool find_checkpoint(struct sl_watcher *w) {
+    struct sl_error skipped = {0};
+    const int64_t saved = sl_checkpoint_last_step(w->checkpoints->save);
+    if (find_memory(w, saved > w->before ? saved : w->before)) return true;
+    if (saved <= w->before) return false;
+    w->begins = saved;
+    return sl_checkpoint_latest(w->checkpoints->save, w->from, &skipped, NULL) == SL_OK;
+}
+
+static int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+/* "the run was killed by signal 9 (Killed)" */
+static void describe_end(const struct sl_watcher *w, int status, char *text, size_t size) {
+    if (w->lost)
+        snprintf(text, size, "the run lost a process");
+    else if (WIFSIGNALED(status))
+        snprintf(text, size, "the run was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(text, size, "the run ended with status %d", WEXITSTATUS(status));
+}
+
+/* Whether the run has ended for good; launchers have exit statuses of their own. If --check-replicas finds that
+ * replicas differ, the run counts as dead: the last checkpoint is from a step before that. */
+static bool is_over(const struct sl_watcher *w, int status) {
+    const int exited = WIFSIGNALED(status) ? -1 : WEXITSTATUS(status);
+    const bool drifts = sl_option_given(w->options, "check-replicas");
+    return w->asked || exited == SL_OK || exited == SL_BAD_INPUT ||
+           (exited == SL_CHECK_FAILED && !w->launcher && !drifts);
+}
+
+/* Writes the place that the next run goes on from. */
+static void describe_place(const struct sl_watcher *w, bool found, char place[SL_MAX_PATH]) {
+    const char *resumed = w->checkpoints->resume ? w->checkpoints->resume : "the beginning";
+    if (w->memory >= 0)
+        snprintf(place, SL_MAX_PATH, "memory, after %" PRId64 " steps", w->memory);
+    else
+        snprintf(place, SL_MAX_PATH, "%s", found ? w->from : resumed);
+}
+
+/* Goes on on the mesh that was asked for. */
+static bool resize(struct sl_watcher *w, struct sl_error *error) {
+    char place[SL_MAX_PATH], mesh[MESH_TEXT];
+    snprintf(mesh, sizeof mesh, "%s", w->wanted);
+    *w->wanted = '\0';
+    if (w->launcher) await_rest(w);
+    await_lock(w);
+    if (w->asked || sl_restart_take_mesh(w, mesh, error)) return false;
+    const bool found = find_checkpoint(w);
+    is_stuck(w);
+    describe_place(w, found, place);
+    sl_restart_complete(w, found);
+    sl_losses_cause(&w->losses, SL_LOST_BY_RESIZE, found ? w->begins : 0);
+    sl_remark("resized to %s: goes on from %s", mesh, place);
+    return true;
+}
+
+/* Whether to start the run again, after RESTARTS restarts; reports the decision. */
+static bool goes_on(struct sl_watcher *w, int status, int restarts, struct sl_error *error) {
+    const int most = w->checkpoints->restart;
+    char end[120];
+    if (is_over(w, status)) return false;
+    if (*w->wanted) return resize(w, error);
+    describe_end(w, status, end, sizeof end);
+    if (restarts == most) {
+        sl_remark("%s; it was started again as often as --restart %d allows", end, most);
+        return false;
+    }
+    if (w->launcher) await_rest(w);
+    await_lock(w);
+    if (w->asked) return false;
+    const bool found = find_checkpoint(w), stuck = is_stuck(w);
+    char why[2 * MESH_TEXT] = "", place[SL_MAX_PATH];
+    describe_place(w, found, place);
+    if (stuck && w->checkpoints->restart_mesh == SL_RESTART_FEWER && sl_restart_take_fewer(w, found)) {
+        snprintf(why, sizeof why, " on %s: two runs in a row have saved nothing", w->mesh_text);
+        w->fruitless = 0;
+        if (sl_restart_begin_words(w, error)) return false;
+    }
+    sl_restart_complete(w, found);
+    sl_losses_cause(&w->losses, SL_LOST_BY_DEATH, found ? w->begins : 0);
+    sl_remark("%s; restart %d of %d goes on from %s%s", end, restarts + 1, most, place, why);
+    return true;
+}
+
+/* Whether --resume and --save name one directory. */
+static bool resumes_own(const struct sl_watcher *w) {
+    const struct sl_checkpoint_options *options = w->checkpoints;
+    char *saved = realpath(options->save, NULL), *resumed = options->resume ? realpath(options->resume, NULL) : NULL;
+    const bool same = saved && resumed && !strcmp(saved, resumed);
+    free(saved);
+    free(resumed);
+    return same;
+}
+
+/* Whether the first run goes on from a step in memory that a dead run has left, whose watcher died, too. */
+static bool takes_over(struct sl_watcher *w) {
+    w->memory = -1;
+    if (!w->protects || !resumes_own(w)) return false;
+    await_lock(w);
+    if (w->asked || !find_memory(w, w->before)) return false;
+    sl_remark("goes on from memory, after %" PRId64 " steps: an earlier run has left them", w->memory);
+    return true;
+}
+
+static int supervise(struct sl_watcher *w, struct sl_error *error) {
+    int restarts = 0, status, before;
+    bool again;
+    w->before = w->last = sl_checkpoint_last_step(w->checkpoints->save);
+    sl_restart_complete(w, takes_over(w));
+    sl_losses_begin(&w->losses, sl_now());
+    do {
+        pid_t child = 0;
+        before = w->losses.count[SL_LOST_BY_RESIZE];
+        SL_TRY(start(w, &child, error));
+        status = await_end(w, child);
+        again = goes_on(w, status, restarts, error);
+        restarts += again && w->losses.count[SL_LOST_BY_RESIZE] == before;
+    } while (again);
+    answer(w, "the run has ended");
+    return exit_status(status);
+}
+
+int sl_restart(const struct sl_options *options, const char *command, const struct sl_checkpoint_options *checkpoints,
+               const struct sl_common_options *common) {
+    struct sl_watcher w = {.options = options,
+                           .checkpoints = checkpoints,
+                           .command = command,
+                           .engine = common->engine,
+                           .ear = {-1, -1},
+                           .answer = -1,
+                           .memory = -1};
+    struct sl_error error = {0};
+    int status = sl_restart_check(&w, &error);
+    if (status == SL_OK) status = sl_mesh_parse(&w.mesh, common->mesh, &error);
+    if (status == SL_OK) status = sl_restart_begin_words(&w, &error);
+    w.protects = sl_option_given(options, "protect") ? checkpoints->protect : w.launcher != NULL;
+    if (status == SL_OK) {
+        hold_signals(&w);
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+        if (w.protects) w.ear[1] = sl_control_listen(checkpoints->save);
+        status = supervise(&w, &error);
+        sl_control_close(w.ear[1], checkpoints->save);
+        sl_losses_print(&w.losses, w.protects, common->json);
+    }
+    sl_restart_free_words(&w);
+    return error.status ? sl_options_report(options, &error) : status;
+}

@@ -1,0 +1,59 @@
+/* restart_internal.h - the watcher of a run, and the command line of the next run. */
+#ifndef SL_DRIVERS_TRAINING_RESTART_RESTART_INTERNAL_H
+#define SL_DRIVERS_TRAINING_RESTART_RESTART_INTERNAL_H
+
+#include <limits.h>
+#include <signal.h>
+
+#include "drivers/training/restart/control.h"
+#include "drivers/training/restart/losses.h"
+#include "drivers/training/restart/restart.h"
+
+enum { MESH_TEXT = 256 }; /* bytes of a mesh */
+
+struct sl_watcher {
+    const struct sl_options *options;
+    const struct sl_checkpoint_options *checkpoints;
+    const char *command, *engine;
+    char program[PATH_MAX]; /* path of this program's file */
+    char *launcher;         /* its words begin argv; NULL: the program is started directly */
+    int head, count, words; /* words of argv: the launcher's, those before the options, and all */
+    char **argv;
+    struct sl_mesh mesh;       /* of the next run */
+    char mesh_text[MESH_TEXT]; /* if different from the command line's mesh; else "" */
+    bool protects;             /* steps are kept in memory */
+    bool lost;                 /* the watcher has ended the last run, because one of its processes had ended */
+    int fruitless;             /* runs in a row without a saved checkpoint or a step in memory */
+    int64_t last;              /* steps of the latest of them when the present run began; -1: none */
+    int64_t memory;            /* number of the step in memory that the next run goes on from; -1: none */
+    char from[SL_MAX_PATH];    /* the checkpoint to resume from, */
+    int64_t begins;            /* and its steps */
+    int64_t before;            /* steps of the latest checkpoint before the first run; -1: none */
+    sigset_t signals, usual;
+    int ear[2]; /* descriptors to read signals and requests from; negative: none */
+    int asked;  /* the terminating signal that has arrived; 0: none */
+    /* Of a request for another mesh: */
+    char wanted[MESH_TEXT]; /* "": there is none */
+    int64_t after;          /* the step in memory when it came: the run ends with the next one, */
+    double until;           /* but by this time */
+    int answer;             /* descriptor of its answer; -1: none */
+    struct sl_losses losses;
+};
+
+/* Refuses options that do not fit --restart. */
+int sl_restart_check(const struct sl_watcher *w, struct sl_error *error);
+/* Begins argv with the launcher's words, the program and the command. */
+int sl_restart_begin_words(struct sl_watcher *w, struct sl_error *error);
+/* Completes the command line of a run that begins, or GOES_ON from w->from. Added options come last, so they
+ * override. */
+void sl_restart_complete(struct sl_watcher *w, bool goes_on);
+void sl_restart_free_words(struct sl_watcher *w);
+
+/* Whether the command line can be planned on the mesh TEXT. */
+bool sl_restart_can_be_planned(struct sl_watcher *w, bool goes_on, char *text);
+/* Makes TEXT the mesh of the next run, whose words are begun. */
+int sl_restart_take_mesh(struct sl_watcher *w, const char *text, struct sl_error *error);
+/* Makes the next run's mesh smaller; returns false, without changes, if no smaller one can be planned. */
+bool sl_restart_take_fewer(struct sl_watcher *w, bool goes_on);
+
+#endif

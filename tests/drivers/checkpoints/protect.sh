@@ -1,0 +1,162 @@
+#!/bin/sh
+# protect.sh DRIVERS - --protect: a run that dies goes on from its last step, in memory; resize changes its mesh; clean
+# removes what dead runs leave; prints TAP.
+drivers=$(cd "$1" && pwd)
+[ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}"
+. "$(dirname "$0")/../../rigs/points.sh"
+if [ ! -w /dev/shm ]; then
+    echo '1..0 # SKIP there is no /dev/shm'
+    exit
+fi
+
+driver=$drivers/looping_pipeline
+small='--layers 4 --hidden 8 --batch 8 --microbatches 2 --mesh data=1,model=2 --schedule 1f1b --delay-ms 1'
+steps=120
+
+name() {
+    printf '%s/step-%08d.safetensors' "${2:-saved}" "$1"
+}
+
+# folder DIRECTORY: that of its steps in memory; empty if there is none.
+folder() {
+    for one in /dev/shm/shardloop-*; do
+        [ "$(cat "$one/save" 2>/dev/null)" != "$(realpath "$1")" ] || echo "$one"
+    done
+}
+
+child() {
+    cat "/proc/$pid/task/$pid/children" 2>/dev/null
+}
+
+# begin ARGUMENT...: a watched run in the background, which saves at its end alone; waits for steps in memory.
+begin() {
+    "$driver" $small --json --steps $steps --save saved --save-every 1000 --restart 9 --protect 1 "$@" >out 2>err </dev/null &
+    pid=$!
+    tries=0
+    until ls "$(folder saved)"/*/*.part-* >/dev/null 2>&1 || [ $((tries += 1)) -gt 2000 ]; do sleep 0.01; done
+    sleep 0.2
+}
+
+ends() {
+    (sleep 100 && kill -KILL $pid) >/dev/null 2>&1 &
+    guard=$!
+    wait $pid 2>/dev/null
+    status=$?
+    kill $guard 2>/dev/null
+}
+
+call $small --steps $steps --save whole --save-every 1000
+[ $status = 0 ] && [ -z "$(folder whole)" ]
+point 'a run without --protect keeps no steps in memory'
+
+begin --metrics metrics
+kill -KILL "$(child)"
+ends
+[ $status = 0 ] && cmp -s "$(name $steps)" "$(name $steps whole)" &&
+    grep -q '^looping_pipeline: the run was killed by signal 9 (Killed); restart 1 of 9 goes on from memory, after [1-9][0-9]* steps$' err
+point 'killed before any checkpoint: it goes on from memory, to the same bytes'
+[ "$(sed -n 's/.*"step":\([0-9]*\),.*/\1/p' metrics | tr '\n' ' ')" = "$(seq 0 $((steps - 1)) | tr '\n' ' ')" ]
+point 'and its metrics have each step once'
+tail -n 1 out | grep -q '^{"restarts":{"count":1,"seconds":[0-9.]*},"resizes":{"count":0,.*"steps_again":0,.*"goodput":0\.[0-9]*}$'
+point 'the losses are counted'
+grep -q '"protected":{"count":[1-9][0-9]*,"bytes":[1-9]' out
+point 'and the time of the copies'
+[ -z "$(folder saved)" ] && [ ! -e "$(folder saved).control" ]
+point 'nothing is left in memory'
+
+# Watcher and run are killed at once: what they leave in memory is taken over by the next watcher.
+rm -rf saved
+begin
+run=$(child)
+kill -STOP $pid # it starts no other run
+kill -KILL $run
+tries=0
+until ! lives $run || [ $((tries += 1)) -gt 500 ]; do sleep 0.01; done
+kill -KILL $pid
+wait $pid 2>/dev/null
+left=$(folder saved)
+[ -n "$left" ]
+point 'a dead watcher and its run leave steps in memory'
+"$drivers/shardloop" clean --dry-run >out 2>err
+status=$?
+grep -q "^$left: [0-9.]* MB of $(realpath saved): would be removed$" out && [ -d "$left" ]
+point 'clean --dry-run names them'
+call $small --steps 1 --save elsewhere
+cp "$(name 1 elsewhere)" saved/
+cp -r "$left" kept
+call $small --steps $steps --resume saved --save saved --save-every 1000 --restart 1 --protect 1
+[ $status = 0 ] && grep -q '^looping_pipeline: goes on from memory, after [1-9][0-9]* steps: an earlier run has left them$' err &&
+    cmp -s "$(name $steps)" "$(name $steps whole)"
+point 'another watcher takes them over'
+
+# A byte of each step in memory is changed: the run goes on from its checkpoint.
+rm "$(name $steps)"
+cp -r kept "$left"
+for part in "$left"/*/*.part-1-*; do printf '\377' | dd of="$part" bs=1 seek=$(($(stat -c %s "$part") - 9)) conv=notrunc 2>/dev/null; done
+call $small --steps $steps --resume saved --save saved --save-every 1000 --restart 1 --protect 1
+[ $status = 0 ] && ! grep -q 'goes on from memory' err && cmp -s "$(name $steps)" "$(name $steps whole)"
+point 'damaged steps in memory are not used'
+
+cp -r kept "$left"
+"$drivers/shardloop" clean >out 2>err
+status=$?
+[ $status = 0 ] && grep -q "^$left: .*: removed$" out && [ ! -e "$left" ]
+point 'clean removes them'
+
+# Values that are not finite: the restart is from the checkpoint, never from memory.
+rm -rf saved
+rm -rf saved
+call $small --steps 40 --save saved --save-every 1000 --restart 1 --protect 1 --optimizer sgd --lr 1e6
+[ $status = 3 ] && ! grep -q 'goes on from memory' err && grep -q 'not finite' err && [ -z "$(folder saved)" ]
+point 'after values that are not finite it does not go on from memory'
+
+# ---- resize ----
+
+rm -rf saved
+driver=$drivers/transformer
+small='--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2 --batch 8 --microbatches 2
+    --exact data=4'
+steps=150
+call train $small --mesh data=1 --steps $steps --save exact
+"$driver" train $small --mesh data=1 --steps $steps --save saved --save-every 1000 --restart 1 --protect 1 --delay-ms 1 >out 2>err </dev/null &
+pid=$!
+for mesh in data=4,pipe=2 data=2 pipe=2; do
+    tries=0
+    until "$drivers/resize" saved --mesh $mesh >told 2>why || ! lives $pid || [ $((tries += 1)) -gt 100 ]; do sleep 0.02; done
+    cat told why
+done >resized
+"$drivers/resize" saved --mesh pipe=7 >told 2>why
+refused=$?
+ends
+[ $status = 0 ] && [ "$(grep -c '^resized to .* after [0-9]* steps; paused [0-9]* ms$' resized)" = 3 ] || { cat resized >>err; false; }
+point 'a run that trains goes on with other meshes'
+"$drivers/diff" saved exact >out 2>err
+grep -q ' 0 differ, 0 are only in A, 0 only in B: equal' out
+point 'to the digits of an undisturbed run'
+[ $refused = 2 ] && grep -q '^resize: the run cannot be planned on pipe=7' why
+point 'a mesh that does not fit is refused'
+driver=$drivers/resize
+refuses 'saved: no watcher of a run listens' saved --mesh data=2
+refuses '0 arguments: one run is resized' --mesh data=2
+refuses 'no mesh: give --mesh' saved
+refuses "'data' is not NAME=SIZE" saved --mesh data
+
+# ---- bad values, little room ----
+
+driver=$drivers/looping_pipeline
+refuses '--protect: "2"' --save saved --protect 2
+refuses '--protect: ' --protect 1
+if unshare -m true 2>/dev/null; then
+    here=$(TMPDIR=/tmp mktemp -d) # not in /dev/shm, which is another one there
+    unshare -m sh -c 'mount -t tmpfs -o size=40k tmpfs /dev/shm && cd "$0" && exec "$@"' "$here" "$driver" --layers 4 --hidden 64 \
+        --batch 8 --microbatches 2 --steps 3 --mesh data=1,model=2 --schedule 1f1b --save saved --save-every 1 --restart 1 --protect 1 \
+        >out 2>err </dev/null
+    status=$?
+    [ $status = 2 ] && grep -q 'protect: /dev/shm has no room for coordinate [01].s [0-9.]* MB of steps in memory: enlarge it' err && [ "$(wc -l <err)" = 1 ]
+    point 'a small /dev/shm is refused in a line'
+    rm -rf "$here"
+else
+    skip 'a small /dev/shm' 'mounts are not allowed'
+fi
+
+plan
