@@ -82,7 +82,8 @@ static void plan_buffers(const struct sl_module *module, struct sl_plan *plan, s
     }
 }
 
-/* Settles who rounds the arrays at both ends of child I, and which floats nobody reads. */
+/* Settles who rounds the arrays at both ends of child I, and which floats nobody reads. The writer leaves floats
+ * unrounded for a reader that rounds. */
 static void settle_child(const struct sl_module *module, struct sl_edge *edge, int i) {
     const struct sl_module *child = module->child[i];
     const bool first = i == 0, last = i == module->children - 1;
@@ -91,8 +92,8 @@ static void settle_child(const struct sl_module *module, struct sl_edge *edge, i
     if (x && y) edge[i - 1].reader_rounds = child->type->forward_stored && x->stores && y->stores;
     if (dx && dy && child->type->backward_stored)
         edge[i].gradient_reader_rounds = x->outlasts && dx->stores && !dy->stores;
-    else if (dy)
-        edge[i].gradient_reader_rounds = may_round(module, i) && !dy->stores;
+    if (x && edge[i - 1].reader_rounds) x->rounds = false;
+    if (dy && (edge[i].gradient_reader_rounds || (may_round(module, i) && !dy->stores))) dy->rounds = false;
     if (x) sl_plan_reader(x, &child->x, true);
     if (dy) sl_plan_reader(dy, &child->y, !edge[i].whole_gradient);
 }
@@ -107,45 +108,23 @@ int sl_edges_settle(const struct sl_module *module, struct sl_plan *plan, struct
 
 /* ---- calls ---- */
 
-/* Rounds and stores an array whose writer has not; its floats, too. */
-static void keep(const struct sl_context *context, struct sl_kept kept) {
-    kept.unread = false;
-    sl_keep(context, &kept);
-}
-
-/* Calls child I's forward, of X if it is the first. */
-static int call_forward(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge, int i,
-                        const float *x, float *y) {
-    const struct sl_module *child = module->child[i];
-    const bool last = i == module->children - 1;
-    if (i > 0) return sl_kept_forward(child, context, &edge[i - 1].activation, last, y);
-    return last ? sl_module_forward_last(child, context, x, y) : sl_module_forward(child, context, x, y);
-}
-
-/* The same for a child that rounds and stores x and y in its own pass. */
-static void forward_stored(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
-                           const struct sl_kept *y) {
+/* Calls the forward of a child that rounds and stores X while it reads it, and Y in the same pass. */
+static int forward_stored(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
+                          const struct sl_kept *y) {
     float *values = y->unread ? NULL : sl_kept_values(context, y);
     child->type->forward_stored(child, context, sl_kept_values(context, x), sl_kept_halves(context, x), values,
                                 sl_kept_halves(context, y));
+    return SL_OK;
 }
 
 int sl_edges_forward(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge, int i,
                      const float *x, float *y) {
-    if (i == module->children - 1) return call_forward(module, context, edge, i, x, y);
-    const struct sl_kept *to = &edge[i].activation;
-    if (i > 0 && edge[i - 1].reader_rounds) {
-        forward_stored(module->child[i], context, &edge[i - 1].activation, to);
-        return SL_OK;
-    }
-    const bool rounds = to->operand || (to->rounds && !edge[i].reader_rounds);
-    struct sl_result result = sl_kept_result(context, to);
-    struct sl_result *const before = context->result;
-    context->result = rounds ? &result : NULL;
-    const int status = call_forward(module, context, edge, i, x, sl_kept_values(context, to));
-    context->result = before;
-    if (status == SL_OK && rounds && !result.done) keep(context, *to);
-    return status;
+    const struct sl_module *child = module->child[i];
+    const struct sl_kept *saved = i > 0 ? &edge[i - 1].activation : NULL;
+    if (i == module->children - 1)
+        return saved ? sl_kept_forward(child, context, saved, true, y) : sl_module_forward_last(child, context, x, y);
+    if (saved && edge[i - 1].reader_rounds) return forward_stored(child, context, saved, &edge[i].activation);
+    return sl_forward_kept(child, context, saved, x, &edge[i].activation, NULL);
 }
 
 /* Child I's x, and the gradient of its y, in their saved types. */
@@ -164,13 +143,14 @@ static int call_backward_input(const struct sl_module *module, struct sl_context
     return sl_kept_backward_input(module->child[i], context, in, &edge[i].gradient, dx);
 }
 
-/* The same for a child that rounds dy and stores dx in its own pass. */
-static void backward_stored(const struct sl_module *child, struct sl_context *context, const struct sl_edge *before,
-                            const struct sl_kept *dy) {
+/* The same for a child that rounds DY while it reads it, and stores dx in the same pass. */
+static int backward_stored(const struct sl_module *child, struct sl_context *context, const struct sl_edge *before,
+                           const struct sl_kept *dy) {
     const struct sl_kept *dx = &before->gradient;
     float *values = dx->unread ? NULL : sl_kept_values(context, dx);
     child->type->backward_stored(child, context, sl_kept_halves(context, &before->activation),
                                  sl_kept_values(context, dy), values, sl_kept_halves(context, dx));
+    return SL_OK;
 }
 
 int sl_edges_backward_input(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
@@ -178,18 +158,17 @@ int sl_edges_backward_input(const struct sl_module *module, struct sl_context *c
     if (i == 0) return call_backward_input(module, context, edge, i, x, dy, dx);
     const struct sl_edge *before = &edge[i - 1];
     const struct sl_kept *to = &before->gradient;
-    if (i < module->children - 1 && edge[i].gradient_reader_rounds && module->child[i]->type->backward_stored) {
-        backward_stored(module->child[i], context, before, &edge[i].gradient);
-        return SL_OK;
-    }
-    const bool rounds = to->operand || (to->rounds && !before->gradient_reader_rounds);
+    if (i < module->children - 1 && edge[i].gradient_reader_rounds)
+        return backward_stored(module->child[i], context, before, &edge[i].gradient);
     struct sl_result result = sl_kept_result(context, to);
     struct sl_result *const outer = context->result;
+    struct sl_summand *const summand = sl_take_summand(context); /* for the first child */
     result.whole = before->whole_gradient;
-    context->result = rounds ? &result : NULL;
+    context->result = to->rounds || to->operand ? &result : NULL;
     const int status = call_backward_input(module, context, edge, i, x, dy, sl_kept_values(context, to));
     context->result = outer;
-    if (status == SL_OK && rounds && !result.done) keep(context, *to);
+    context->summand = summand;
+    if (status == SL_OK && !result.done) sl_keep(context, to);
     return status;
 }
 

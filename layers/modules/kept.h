@@ -14,11 +14,11 @@ SL_BEGIN_C
 struct sl_kept {
     struct sl_place values; /* floats of the call's microbatches */
     size_t count;           /* elements of one microbatch */
-    bool rounds;            /* the floats are rounded, too: the storage is bf16, or the floats are not read (operand) */
-    bool outlasts;          /* later calls read the array */
-    bool stores;            /* the call writes a bf16 copy, for later calls or for its own products */
-    bool operand;           /* products read only the bf16 copy (SL_READS_OPERAND) */
-    bool unread;            /* the floats are not read: the writer may write only the bf16 copy */
+    bool rounds;   /* the writer rounds the floats, too: the storage is bf16, or the floats are not read (operand) */
+    bool outlasts; /* later calls read the array */
+    bool stores;   /* the call writes a bf16 copy, for later calls or for its own products */
+    bool operand;  /* products read only the bf16 copy (SL_READS_OPERAND) */
+    bool unread;   /* the floats are not read: the writer may write only the bf16 copy */
     struct sl_place stored; /* place of the bf16 copy */
     size_t column;          /* elements from STORED to the copy, if the copy is some columns of another array's wider
                                rows */
@@ -113,15 +113,11 @@ static inline struct sl_out sl_kept_out(const struct sl_context *context, const 
     return sl_out_of(kept->unread ? NULL : sl_kept_values(context, kept), kept->rounds,
                      kept->stores ? sl_kept_halves(context, kept) : NULL);
 }
-/* Call CHILD's forward of X, with the saved array Y as its result. CHILD rounds Y in the same pass if it can; otherwise
- * Y is rounded afterwards. sl_kept_forward_kept reads a saved X. */
-int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y);
-int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
-                         const struct sl_kept *y);
-/* As sl_forward_kept, but if CHILD has not rounded Y, Y stays unrounded: the next kernel that reads Y must first write
- * it in the form *LEFT. If nothing is left to do, *LEFT is Y as unrounded floats. */
-int sl_forward_left(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y,
-                    struct sl_out *left);
+/* Calls CHILD's forward of SAVED or, if it is NULL, of X, with the saved array Y as its result. CHILD rounds Y in the
+ * same pass if it can. Otherwise Y is rounded afterwards or, if LEFT is not NULL, it stays unrounded: the next kernel
+ * that reads Y must first write it in the form *LEFT. If nothing is left to do, *LEFT is Y as unrounded floats. */
+int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *saved,
+                    const float *x, const struct sl_kept *y, struct sl_out *left);
 /* Rounds and stores the values. Call it in forward or I after they are written, unless a child has done so. */
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* Returns the values in I, which an earlier call has saved. */

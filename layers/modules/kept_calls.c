@@ -19,37 +19,20 @@ int sl_kept_forward(const struct sl_module *child, struct sl_context *context, c
     return status;
 }
 
-/* Calls CHILD's forward of X, a saved array, or, if X is NULL, of the unsaved VALUES. LEFT is as in sl_forward_left; if
- * it is NULL, rounds Y here. */
-static int forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
-                        const float *values, const struct sl_kept *y, struct sl_out *left) {
+int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *saved,
+                    const float *x, const struct sl_kept *y, struct sl_out *left) {
     struct sl_result result = sl_kept_result(context, y);
     struct sl_result *const before = context->result;
     float *to = sl_kept_values(context, y);
-    context->result = y->rounds ? &result : NULL;
+    context->result = y->rounds || y->operand ? &result : NULL;
     const int status =
-        x ? sl_kept_forward(child, context, x, false, to) : sl_module_forward(child, context, values, to);
+        saved ? sl_kept_forward(child, context, saved, false, to) : sl_module_forward(child, context, x, to);
     context->result = before;
     if (left)
         *left = result.done ? sl_out_f32(to) : sl_kept_out(context, y);
     else if (status == SL_OK && !result.done)
         sl_keep(context, y);
     return status;
-}
-
-int sl_forward_left(const struct sl_module *child, struct sl_context *context, const float *x, const struct sl_kept *y,
-                    struct sl_out *left) {
-    return forward_kept(child, context, NULL, x, y, left);
-}
-
-int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const float *x,
-                    const struct sl_kept *y) {
-    return forward_kept(child, context, NULL, x, y, NULL);
-}
-
-int sl_kept_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
-                         const struct sl_kept *y) {
-    return forward_kept(child, context, x, NULL, y, NULL);
 }
 
 int sl_saved_backward_input(const struct sl_module *child, struct sl_context *context, struct sl_rows x,

@@ -87,8 +87,8 @@ static inline struct sl_out sl_summed_out(const struct sl_context *context, floa
     return sl_result_out(result, dx);
 }
 /* For parents: calls of a child's functions, which pass x and dy only if the child needs them saved. Use forward_last
- * for a child whose y serves only to compute the parent's y: if the parent's y is unread, so is the child's. Use
- * forward for all others. */
+ * for a child whose y serves only to compute the parent's y: if the parent's y is unread, so is the child's; and the
+ * child may add the call's summand. Use forward for all others. */
 static inline int sl_module_forward_plain(const struct sl_module *module, struct sl_context *context, const float *x,
                                           float *y) {
     struct sl_result *const result = context->result;
@@ -109,9 +109,12 @@ static inline int sl_module_forward_last(const struct sl_module *module, struct 
 static inline int sl_module_forward(const struct sl_module *module, struct sl_context *context, const float *x,
                                     float *y) {
     const bool unread = context->unread;
+    struct sl_summand *const summand = context->summand;
     context->unread = false;
+    context->summand = NULL;
     const int status = sl_module_forward_last(module, context, x, y);
     context->unread = unread;
+    context->summand = summand;
     return status;
 }
 static inline int sl_module_backward_input_plain(const struct sl_module *module, struct sl_context *context,

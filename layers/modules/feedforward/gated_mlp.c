@@ -90,12 +90,10 @@ static void gate(const void *arg, size_t first, size_t end) {
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     struct gates gates = {.kernels = context->kernels->published};
-    struct sl_summand *const summand = sl_take_summand(context);
     for (int i = GATE; i <= UP; i++)
-        SL_TRY(sl_forward_left(module->child[i], context, x, kept_of(module, (enum tensor)i), &gates.tensor[i]));
+        SL_TRY(sl_forward_kept(module->child[i], context, NULL, x, kept_of(module, (enum tensor)i), &gates.tensor[i]));
     gates.tensor[INSIDE] = sl_kept_out(context, kept_of(module, INSIDE));
     sl_share(context, elements(module, context), 1, gate, &gates);
-    context->summand = summand;
     return sl_kept_forward(module->child[DOWN], context, kept_of(module, INSIDE), true, y);
 }
 

@@ -65,11 +65,9 @@ static int gelu_forward(const struct sl_module *module, struct sl_context *conte
     const struct sl_kept *to = &fused(module)->y;
     struct sl_result *const outer = context->result;
     struct sl_result result = ask(context, &fused(module)->x, to);
-    struct sl_summand *const summand = sl_take_summand(context); /* for the second product */
     context->result = &result;
     const int status = sl_module_forward(module->child[UP], context, x, sl_kept_values(context, to));
     context->result = outer;
-    context->summand = summand;
     return status == SL_OK ? sl_kept_forward(module->child[DOWN], context, to, true, y) : status;
 }
 

@@ -40,20 +40,15 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    struct sl_summand *const summand = sl_take_summand(context); /* for the last child */
-    const int last = module->children - 1;
-    for (int i = 0; i < last; i++) SL_TRY(sl_edges_forward(module, context, edges_of(module), i, x, y));
-    context->summand = summand;
-    return sl_edges_forward(module, context, edges_of(module), last, x, y);
+    for (int i = 0; i < module->children; i++) SL_TRY(sl_edges_forward(module, context, edges_of(module), i, x, y));
+    return SL_OK;
 }
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
-    struct sl_summand *const summand = sl_take_summand(context); /* for the first child */
-    for (int i = module->children - 1; i > 0; i--)
+    for (int i = module->children - 1; i >= 0; i--)
         SL_TRY(sl_edges_backward_input(module, context, edges_of(module), i, x, dy, dx));
-    context->summand = summand;
-    return sl_edges_backward_input(module, context, edges_of(module), 0, x, dy, dx);
+    return SL_OK;
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,

@@ -334,20 +334,18 @@ static void attend_cached(const struct sl_module *module, struct sl_context *con
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct gqa *gqa = own(module);
-    struct sl_summand *const summand = sl_take_summand(context);
     SL_TRY(sl_check_positions(module, context, gqa->shape.positions));
     for (int i = Q; i < OUT; i++) {
         if (gqa->rope && i != V) /* saved after rotation */
             SL_TRY(sl_module_forward(module->child[i], context, x, at(module, context, (enum tensor)i)));
         else /* sums of peers without a bias are rounded here in a pass: attention reads them many times */
-            SL_TRY(sl_forward_kept(module->child[i], context, x, &gqa->kept[i]));
+            SL_TRY(sl_forward_kept(module->child[i], context, NULL, x, &gqa->kept[i], NULL));
     }
     rotate(module, context, false, KEYS, QUERIES);
     if (context->caches)
         attend_cached(module, context);
     else
         SL_TRY(attend(module, context));
-    context->summand = summand;
     return sl_kept_forward(module->child[OUT], context, &gqa->kept[OUTPUT], true, y);
 }
 

@@ -257,7 +257,8 @@ static void what_is_computed_again_reads_what_is_stored(void **state) {
     if (sl_gradient_check(module, &check, sl_gemm_find(NULL, NULL), &difference, worst, &error))
         fail_msg("%s", error.message);
     assert_true(difference < 4e-2);
-    assert_int_equal(passes.round, 0);
+    /* Only the gradients between products are, of both microbatches: CPUs' products leave floats of them. */
+    assert_int_equal(passes.round, sl_gemm_leaves_bf16(sl_gemm_find(NULL, NULL)) ? 0 : 2 * 2);
     assert_int_equal(passes.widen, 0);
     sl_module_free(module);
 }

@@ -198,13 +198,13 @@ static int child_forward(const struct sl_module *module, struct sl_context *cont
 /* The same for a saved result. */
 static int child_forward_kept(const struct sl_module *module, struct sl_context *context, int i, enum tensor y) {
     const struct sl_kept *kept = sl_mla_of(module)->kept;
-    return sl_kept_forward_kept(module->child[i], context, &kept[sl_mla_input[i]], &kept[y]);
+    return sl_forward_kept(module->child[i], context, &kept[sl_mla_input[i]], NULL, &kept[y], NULL);
 }
 
 static int project(const struct sl_module *module, struct sl_context *context, const float *x) {
     const struct mla *mla = sl_mla_of(module);
     float *latent = sl_mla_at(module, context, LATENT);
-    SL_TRY(sl_forward_kept(module->child[DOWN], context, x, &mla->kept[LATENT]));
+    SL_TRY(sl_forward_kept(module->child[DOWN], context, NULL, x, &mla->kept[LATENT], NULL));
     sl_mla_cut(module, context, latent);
     if (!sl_mla_absorbs(context->caches, context->sequence, context->position))
         SL_TRY(child_forward_kept(module, context, KV_UP, KEYS_VALUES));
@@ -217,7 +217,6 @@ static int project(const struct sl_module *module, struct sl_context *context, c
 }
 
 static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    struct sl_summand *const summand = sl_take_summand(context);
     struct sl_result *const result = sl_take_result(context);
     SL_TRY(sl_check_positions(module, context, sl_mla_of(module)->shape.positions));
     SL_TRY(project(module, context, x));
@@ -227,7 +226,6 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
     } else {
         SL_TRY(sl_mla_attend(module, context, sl_mla_out(module, context, OUTPUT)));
     }
-    context->summand = summand;
     context->result = result;
     return sl_kept_forward(module->child[OUT], context, &sl_mla_of(module)->kept[OUTPUT], true, y);
 }
