@@ -71,4 +71,26 @@ call --name looped-bfs --stages 4 --loops 2 --microbatches 8 --compare other
 [ $status = 2 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'has no runs of 3 microbatches' err
 point 'and with no other runs'
 
+# ---- layers ----
+
+# rewrites DRIVER ARGUMENT...: without fused layers the losses are the same to three digits; products round at other places.
+rewrites() {
+    driver=$drivers/$1
+    name=$1
+    shift
+    command=
+    [ "$name" = transformer ] && command=train
+    for how in '' --no-rewrite; do
+        call $command "$@" --steps 2 --json $how
+        [ $status = 0 ] && sed -n 's/.*"loss":\([0-9.]\{5\}\).*/\1/p' out >losses$how || status=9
+    done
+    [ $status = 0 ] && [ "$(wc -l <losses)" -ge 2 ] && cmp -s losses losses--no-rewrite
+    point "no layers are fused: $name $*"
+}
+
+rewrites looping_pipeline $small --mesh data=1,model=1
+rewrites transformer $model --mesh data=1 --precision bf16
+driver=$drivers/looping_pipeline
+refuses '--no-rewrite=1: takes no value' --no-rewrite=1
+
 plan
