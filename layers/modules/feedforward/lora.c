@@ -288,15 +288,12 @@ static int plan_arrays(struct sl_module *module, struct sl_plan *plan) {
     const struct sl_module *a = module->child[A], *b = module->child[B];
     const size_t rows = sl_plan_rows(plan), rank = (size_t)rank_of(module), count = (size_t)plan->rows * rank;
     const size_t in = plan->forward_only ? 0 : (size_t)module->in, out = (size_t)module->out;
-    struct sl_place room;
     sl_plan_workspace(plan, rows * (in > out ? in : out) * sizeof(float), &lora->part);
     sl_plan_workspace(plan, rows * sizeof(float), &lora->factors);
     SL_TRY(sl_plan_kept(plan, count, b->x.lasts, &lora->h));
     if (plan->forward_only) return SL_OK;
     SL_TRY(sl_plan_kept(plan, count, a->y.lasts, &lora->d_h));
-    if (!sl_reads_stored_gradient(plan, a)) return SL_OK;
-    sl_plan_workspace(plan, rows * rank * sizeof(uint16_t), &room);
-    sl_plan_kept_beside(&lora->d_h, &room);
+    if (sl_reads_stored_gradient(plan, a)) sl_plan_kept_room(plan, &lora->d_h);
     return SL_OK;
 }
 

@@ -1,8 +1,6 @@
 /* rewrite.c - the rules of fusions, and the modules that they make. */
 #include "layers/modules/parents/rewrite.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "layers/modules/feedforward/sharded_dense_internal.h"

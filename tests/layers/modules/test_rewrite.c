@@ -2,8 +2,6 @@
  * parameters have the same names and order, and dropouts draw the same words. */
 #include "tests/rigs/module_rig.h"
 
-#include <stdlib.h>
-
 #include "layers/modules/parents/rewrite.h"
 #include "layers/modules/transformer_modules.h"
 
