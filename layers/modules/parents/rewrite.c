@@ -137,10 +137,17 @@ static int replace(struct sl_module *module, struct sl_plan *plan, const struct 
     return made ? rule->plan(made, plan) : sl_error_set(plan->error, SL_FAILED, "no memory to fuse modules");
 }
 
+/* Models look for layers among the children of sequences (is_layer), so these stay there. */
+static bool applies(const struct rule *rule, struct sl_module *const *child, const struct sl_plan *plan) {
+    for (int i = 0; i < rule->children; i++)
+        if (child[i]->is_layer) return false;
+    return rule->holds(child, plan);
+}
+
 int sl_rewrite(struct sl_module *module, struct sl_plan *plan) {
     for (int r = 0; r < RULES && !plan->no_rewrite; r++)
         for (int i = 0; i + rules[r].children <= module->children; i++)
-            if (rules[r].holds(module->child + i, plan)) SL_TRY(replace(module, plan, &rules[r], i));
+            if (applies(&rules[r], module->child + i, plan)) SL_TRY(replace(module, plan, &rules[r], i));
     return SL_OK;
 }
 
