@@ -11,60 +11,11 @@
 
 /* ---- forward ---- */
 
-static void layer_norm_forward(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
-                               float epsilon, float *normalized, float *rstd, float *y) {
-    SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y))
-    for (size_t r = 0; r < rows; r++) {
-        const float *in = x + r * cols;
-        float *unit = normalized + r * cols, *out = y + r * cols;
-        float sum = 0.0f, squares = 0.0f;
-        SL_LANES(reduction(+ : sum, squares))
-        for (size_t c = 0; c < cols; c++) {
-            sum += in[c];
-            squares += in[c] * in[c];
-        }
-        const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
-        const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN remains a NaN */
-        const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) {
-            const float value = (in[c] - mean) * reciprocal;
-            unit[c] = value;
-            out[c] = value * scale[c] + bias[c];
-        }
-        rstd[r] = reciprocal;
-    }
-}
-
-static void layer_norm_rounded(size_t rows, size_t cols, const float *x, const float *scale, const float *bias,
-                               float epsilon, float *normalized, float *rstd, uint16_t *y) {
-    SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y))
-    for (size_t r = 0; r < rows; r++) {
-        const float *in = x + r * cols;
-        float *unit = normalized + r * cols, sum = 0.0f, squares = 0.0f;
-        uint16_t *out = y + r * cols;
-        SL_LANES(reduction(+ : sum, squares))
-        for (size_t c = 0; c < cols; c++) {
-            sum += in[c];
-            squares += in[c] * in[c];
-        }
-        const float mean = sum / (float)cols, difference = squares / (float)cols - mean * mean;
-        const float variance = difference < 0.0f ? 0.0f : difference; /* a NaN remains a NaN */
-        const float reciprocal = 1.0f / sl_sqrt(variance + epsilon);
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) {
-            const float value = (in[c] - mean) * reciprocal;
-            unit[c] = value;
-            out[c] = sl_bf16_of_float(value * scale[c] + bias[c]);
-        }
-        rstd[r] = reciprocal;
-    }
-}
-
-/* Computes row R, inside SL_ROWS. FLOATS, ROUNDS and STORES are constants, on hosts, too. */
+/* Computes row R, inside SL_ROWS. Callers pass constants for the type of x (HALF) and of normalized (HALVES), and, on
+ * hosts, for the form of y. */
 SL_INLINE void layer_row(size_t r, size_t cols, const void *x, const bool half, const float *scale, const float *bias,
-                         float epsilon, const bool floats, const bool rounds, const bool stores, uint16_t *normalized,
-                         float *rstd, float *y, uint16_t *stored) {
+                         float epsilon, const bool halves, const bool floats, const bool rounds, const bool stores,
+                         void *normalized, float *rstd, float *y, uint16_t *stored) {
     const size_t at = r * cols;
     float sum = 0.0f, squares = 0.0f;
     SL_LANES(reduction(+ : sum, squares))
@@ -78,12 +29,27 @@ SL_INLINE void layer_row(size_t r, size_t cols, const void *x, const bool half, 
     SL_LANES()
     for (size_t c = 0; c < cols; c++) {
         const float unit = (element(x, half, at + c) - mean) * reciprocal, value = unit * scale[c] + bias[c];
-        normalized[at + c] = sl_bf16_of_float(unit);
+        if (halves)
+            ((uint16_t *)normalized)[at + c] = sl_bf16_of_float(unit);
+        else
+            ((float *)normalized)[at + c] = unit;
         if (stores) stored[at + c] = sl_bf16_of_float(value);
         if (floats) y[at + c] = rounds ? sl_bf16_part(value) : value;
     }
     rstd[r] = reciprocal;
 }
+
+#define FLOATS_FORWARD(NAME, TYPE, FLOATS)                                                                             \
+    static void NAME(size_t rows, size_t cols, const float *x, const float *scale, const float *bias, float epsilon,   \
+                     float *normalized, float *rstd, TYPE *y) {                                                        \
+        SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y))                                                    \
+        for (size_t r = 0; r < rows; r++)                                                                              \
+            layer_row(r, cols, x, false, scale, bias, epsilon, false, FLOATS, false, !FLOATS, normalized, rstd,        \
+                      FLOATS ? (float *)y : NULL, FLOATS ? NULL : (uint16_t *)y);                                      \
+    }
+FLOATS_FORWARD(layer_norm_forward, float, true)
+FLOATS_FORWARD(layer_norm_rounded, uint16_t, false)
+#undef FLOATS_FORWARD
 
 #define FORWARD(NAME, HALF)                                                                                            \
     SL_INLINE void NAME(const bool floats, const bool rounds, const bool stores, size_t rows, size_t cols,             \
@@ -91,7 +57,8 @@ SL_INLINE void layer_row(size_t r, size_t cols, const void *x, const bool half, 
                         float *rstd, float *y, uint16_t *stored) {                                                     \
         SL_ROWS(is_device_ptr(x, scale, bias, normalized, rstd, y, stored))                                            \
         for (size_t r = 0; r < rows; r++)                                                                              \
-            layer_row(r, cols, x, HALF, scale, bias, epsilon, floats, rounds, stores, normalized, rstd, y, stored);    \
+            layer_row(r, cols, x, HALF, scale, bias, epsilon, true, floats, rounds, stores, normalized, rstd, y,       \
+                      stored);                                                                                         \
     }
 FORWARD(whole_layer_norm_forward, false)
 FORWARD(whole_layer_norm_forward_half, true)
@@ -120,36 +87,13 @@ static void forward_layer_norm(size_t rows, size_t cols, struct sl_rows x, const
 
 /* ---- backward ---- */
 
-/* dx = rstd (g - mean(g) - normalized mean(g normalized)) (+ summand), g = dy scale. Callers pass a constant ADDS, so
- * that each case has its own loops. */
-SL_INLINE void layer_norm_backward_input(size_t rows, size_t cols, const float *dy, const float *normalized,
-                                         const float *rstd, const float *scale, const bool adds, const float *summand,
-                                         float *dx) {
-    SL_ROWS(is_device_ptr(dy, normalized, rstd, scale, summand, dx))
-    for (size_t r = 0; r < rows; r++) {
-        const float *in = dy + r * cols, *unit = normalized + r * cols;
-        float *out = dx + r * cols;
-        float sum = 0.0f, projection = 0.0f;
-        SL_LANES(reduction(+ : sum, projection))
-        for (size_t c = 0; c < cols; c++) {
-            const float g = in[c] * scale[c];
-            sum += g;
-            projection += g * unit[c];
-        }
-        const float mean = sum / (float)cols, along = projection / (float)cols, factor = rstd[r];
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) {
-            const float value = factor * (in[c] * scale[c] - mean - unit[c] * along);
-            out[c] = adds ? value + summand[r * cols + c] : value;
-        }
-    }
-}
-
-/* Computes row R, inside SL_ROWS. The addend is SUMMAND or HALF_SUMMAND, if not NULL. If only STORED is used, DX is
- * NULL. */
+/* Computes row R of dx = rstd (g - mean(g) - normalized mean(g normalized)), g = dy scale, inside SL_ROWS. It adds
+ * SUMMAND if ADDS, HALF_SUMMAND if ADDS_HALVES. The form of dx is FLOATS, ROUNDS and STORES. */
 SL_INLINE void layer_row_backward(size_t r, size_t cols, const void *dy, const bool half_dy, const void *normalized,
-                                  const bool half, const float *rstd, const float *scale, const float *summand,
-                                  const uint16_t *half_summand, bool rounds, float *dx, uint16_t *stored) {
+                                  const bool half, const float *rstd, const float *scale, const bool adds,
+                                  const float *summand, const bool adds_halves, const uint16_t *half_summand,
+                                  const bool floats, const bool rounds, const bool stores, float *dx,
+                                  uint16_t *stored) {
     const size_t at = r * cols;
     float sum = 0.0f, projection = 0.0f;
     SL_LANES(reduction(+ : sum, projection))
@@ -163,11 +107,21 @@ SL_INLINE void layer_row_backward(size_t r, size_t cols, const void *dy, const b
     for (size_t c = 0; c < cols; c++) {
         const float slope = any_gradient(dy, half_dy, half, at + c), unit = element(normalized, half, at + c);
         float value = factor * (slope * scale[c] - mean - unit * along);
-        if (summand) value += summand[at + c];
-        if (half_summand) value += sl_float_of_bf16(half_summand[at + c]);
-        if (stored) stored[at + c] = sl_bf16_of_float(value);
-        if (dx) dx[at + c] = rounds ? sl_bf16_part(value) : value;
+        if (adds) value += summand[at + c];
+        if (adds_halves) value += sl_float_of_bf16(half_summand[at + c]);
+        if (stores) stored[at + c] = sl_bf16_of_float(value);
+        if (floats) dx[at + c] = rounds ? sl_bf16_part(value) : value;
     }
+}
+
+/* Callers pass a constant ADDS, so that each case has its own loops. */
+SL_INLINE void layer_norm_backward_input(size_t rows, size_t cols, const float *dy, const float *normalized,
+                                         const float *rstd, const float *scale, const bool adds, const float *summand,
+                                         float *dx) {
+    SL_ROWS(is_device_ptr(dy, normalized, rstd, scale, summand, dx))
+    for (size_t r = 0; r < rows; r++)
+        layer_row_backward(r, cols, dy, false, normalized, false, rstd, scale, adds, summand, false, NULL, true, false,
+                           false, dx, NULL);
 }
 
 #define BACKWARD(NAME, HALF_DY, HALF)                                                                                  \
@@ -176,8 +130,8 @@ SL_INLINE void layer_row_backward(size_t r, size_t cols, const void *dy, const b
                      uint16_t *stored) {                                                                               \
         SL_ROWS(is_device_ptr(dy, normalized, rstd, scale, summand, half_summand, dx, stored))                         \
         for (size_t r = 0; r < rows; r++)                                                                              \
-            layer_row_backward(r, cols, dy, HALF_DY, normalized, HALF, rstd, scale, summand,                           \
-                               HALF ? half_summand : NULL, rounds, dx, stored);                                        \
+            layer_row_backward(r, cols, dy, HALF_DY, normalized, HALF, rstd, scale, summand, summand,                  \
+                               HALF &&half_summand, half_summand, dx, rounds, stored, dx, stored);                     \
     }
 BACKWARD(whole_layer_norm_backward, false, false)
 BACKWARD(whole_layer_norm_backward_kept, false, true)

@@ -25,16 +25,24 @@ static void square_sums(size_t rows, size_t cols, const float *x, float *sums) {
     }
 }
 
+/* Computes y of a row, inside SL_ROWS, in a form of constants. */
+SL_INLINE void divide_row(size_t cols, const float *x, float reciprocal, const float *gamma, const float *beta,
+                          const bool floats, const bool rounds, const bool stores, float *y, uint16_t *stored) {
+    SL_LANES()
+    for (size_t c = 0; c < cols; c++) {
+        const float value = x[c] * reciprocal * gamma[c] + beta[c];
+        if (stores) stored[c] = sl_bf16_of_float(value);
+        if (floats) y[c] = rounds ? sl_bf16_part(value) : value;
+    }
+}
+
 static void rms_norm_forward(size_t rows, size_t cols, size_t whole, const float *x, const float *sums,
                              const float *gamma, const float *beta, float epsilon, float *rstd, float *y) {
     SL_ROWS(is_device_ptr(x, sums, gamma, beta, rstd, y))
     for (size_t r = 0; r < rows; r++) {
-        const float *in = x + r * cols;
-        float *out = y + r * cols;
         const float reciprocal = 1.0f / sl_sqrt(sums[r] / (float)whole + epsilon);
-        if (r + AHEAD < rows) fetch_to_write(out, AHEAD * cols, (AHEAD + 1) * cols);
-        SL_LANES()
-        for (size_t c = 0; c < cols; c++) out[c] = in[c] * reciprocal * gamma[c] + beta[c];
+        if (r + AHEAD < rows) fetch_to_write(y + r * cols, AHEAD * cols, (AHEAD + 1) * cols);
+        divide_row(cols, x + r * cols, reciprocal, gamma, beta, true, false, false, y + r * cols, NULL);
         rstd[r] = reciprocal;
     }
 }
@@ -45,22 +53,13 @@ static void rms_norm_forward_bf16(size_t rows, size_t cols, size_t whole, const 
     SL_ROWS(is_device_ptr(x, sums, gamma, beta, rstd, y, stored))
     for (size_t r = 0; r < rows; r++) {
         const size_t at = r * cols;
-        const float *in = x + at;
         const float reciprocal = 1.0f / sl_sqrt(sums[r] / (float)whole + epsilon);
-        if (!stored) {
-            SL_LANES()
-            for (size_t c = 0; c < cols; c++) y[at + c] = sl_bf16_part(in[c] * reciprocal * gamma[c] + beta[c]);
-        } else if (!y) {
-            SL_LANES()
-            for (size_t c = 0; c < cols; c++)
-                stored[at + c] = sl_bf16_of_float(in[c] * reciprocal * gamma[c] + beta[c]);
-        } else {
-            SL_LANES()
-            for (size_t c = 0; c < cols; c++) {
-                stored[at + c] = sl_bf16_of_float(in[c] * reciprocal * gamma[c] + beta[c]);
-                y[at + c] = sl_float_of_bf16(stored[at + c]);
-            }
-        }
+        if (!stored)
+            divide_row(cols, x + at, reciprocal, gamma, beta, true, true, false, y + at, NULL);
+        else if (!y)
+            divide_row(cols, x + at, reciprocal, gamma, beta, false, true, true, NULL, stored + at);
+        else
+            divide_row(cols, x + at, reciprocal, gamma, beta, true, true, true, y + at, stored + at);
         rstd[r] = reciprocal;
     }
 }
@@ -120,13 +119,6 @@ static void rms_norm_backward_input(size_t rows, size_t cols, size_t whole, cons
 #undef WITH
 }
 
-SL_INLINE void fetch_elements(const void *x, const bool half, size_t first, size_t end) {
-    if (half)
-        fetch_half(x, first, end);
-    else
-        fetch(x, first, end);
-}
-
 SL_INLINE void backward_weight_of(size_t parts, size_t rows, size_t cols, const float *dy, const void *x,
                                   const bool half, const float *rstd, float *dgamma, float *dbeta) {
     const size_t groups = column_groups(cols), stripes = stripes_of(rows, cols);
@@ -151,7 +143,7 @@ SL_INLINE void backward_weight_of(size_t parts, size_t rows, size_t cols, const 
                 const size_t at = r * cols + s.first, at1 = at + cols;
                 const float factor = rstd[r], factor1 = rstd[r + 1];
                 for (size_t row = r + AHEAD; row < r + AHEAD + 2 && row < end; row++)
-                    fetch_elements(x, half, row * cols + s.first, row * cols + s.first + s.count);
+                    fetch_typed(half ? SL_BF16 : SL_F32, x, row * cols + s.first, row * cols + s.first + s.count);
                 SL_IN_BLOCK()
                 for (size_t c = 0; c < s.count; c++) {
                     const float gradient = gradient_of(dy, half, at + c), gradient1 = gradient_of(dy, half, at1 + c);
