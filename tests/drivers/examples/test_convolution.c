@@ -228,6 +228,70 @@ static void pools_of_several_images_and_their_gradients(void **state) {
     }
 }
 
+/* The sum of two halves, and the gradient that both get. */
+static void expect_sums_of_halves(struct numbers *numbers, int rows, int columns) {
+    const size_t n = (size_t)(rows * columns);
+    struct sl_module *sum = sum_skip(columns);
+    struct sl_context context = {.rows = rows};
+    float *x = random_device_wholes(numbers, 2 * n), *y = random_device_wholes(numbers, n), *dx = device_floats(2 * n);
+    assert_non_null(sum);
+    for (size_t i = 0; i < 2 * n; i++) dx[i] = NAN;
+    assert_int_equal(sum->type->backward_input(sum, &context, x, y, dx), SL_OK);
+    assert_int_equal(sl_device.settle(NULL), SL_OK);
+    for (size_t i = 0; i < 2 * n; i++)
+        assert_true(dx[i] == y[i / (2 * (size_t)columns) * (size_t)columns + i % (size_t)columns]);
+    assert_int_equal(sum->type->forward(sum, &context, x, y), SL_OK);
+    assert_int_equal(sl_device.settle(NULL), SL_OK);
+    for (size_t i = 0; i < n; i++) {
+        const size_t first = i / (size_t)columns * 2 * (size_t)columns + i % (size_t)columns;
+        assert_true(y[i] == x[first] + x[first + (size_t)columns]);
+    }
+    float *const arrays[] = {x, y, dx};
+    for (size_t i = 0; i < 3; i++) release_array(arrays[i]);
+    sl_module_free(sum);
+}
+
+/* Each point of a is copied to four, beside the channels of b; its gradient is the sum of theirs. */
+static void expect_merged(struct numbers *numbers, int rows, int lines, int width, int a, int b) {
+    const int points = lines * width, in = points * (a + 4 * b), all = a + b;
+    const size_t n = (size_t)(rows * in), out = (size_t)(rows * 4 * points * all);
+    struct sl_module *merge = merge_skip(lines, width, a, b);
+    struct sl_context context = {.rows = rows};
+    float *x = random_device_wholes(numbers, n), *y = device_floats(out), *dx = device_floats(n);
+    float *dy = random_device_wholes(numbers, out), *want = floats(n);
+    assert_non_null(merge);
+    for (size_t i = 0; i < out; i++) y[i] = NAN;
+    for (size_t i = 0; i < n; i++) dx[i] = NAN;
+    assert_int_equal(merge->type->forward(merge, &context, x, y), SL_OK);
+    assert_int_equal(merge->type->backward_input(merge, &context, x, dy, dx), SL_OK);
+    assert_int_equal(sl_device.settle(NULL), SL_OK);
+    for (int i = 0; i < (int)out; i++) {
+        const int c = i % all, point = i / all % (4 * points), image = i / all / (4 * points) * in;
+        const int from = point / (2 * width) / 2 * width + point % (2 * width) / 2;
+        const int at = image + (c < a ? from * a + c : points * a + point * b + c - a);
+        assert_true(y[i] == x[at]);
+        want[at] += dy[i];
+    }
+    for (size_t i = 0; i < n; i++) assert_true(dx[i] == want[i]);
+    float *const arrays[] = {x, y, dx, dy};
+    for (size_t i = 0; i < 4; i++) release_array(arrays[i]);
+    free(want);
+    sl_module_free(merge);
+}
+
+/* Channels around the ends of a GPU's teams; none that are skipped. */
+static void ends_of_skips_and_their_gradients(void **state) {
+    struct numbers numbers = {44};
+    (void)state;
+    expect_sums_of_halves(&numbers, 3, 7);
+    expect_sums_of_halves(&numbers, 2, 128);
+    expect_sums_of_halves(&numbers, 1, 129);
+    expect_merged(&numbers, 2, 2, 3, 2, 3);
+    expect_merged(&numbers, 1, 3, 1, 1, 33);
+    expect_merged(&numbers, 3, 1, 2, 129, 1);
+    expect_merged(&numbers, 2, 1, 2, 3, 0);
+}
+
 /* ---- the network ---- */
 
 static struct images images;
@@ -394,6 +458,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(bands_give_their_neighbours_lines_and_gradients),
         cmocka_unit_test(pools_of_several_images_and_their_gradients),
         cmocka_unit_test(gradients_are_added_to_others),
+        cmocka_unit_test(ends_of_skips_and_their_gradients),
         cmocka_unit_test(what_skips_blocks_passes_by_them),
         cmocka_unit_test(stages_of_different_widths_give_the_same_bits),
         cmocka_unit_test(bands_channels_and_replicas_change_only_rounding),

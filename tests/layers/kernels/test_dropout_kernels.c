@@ -82,7 +82,7 @@ static void expect_same(const struct sl_kernels *kernels, struct arrays *a, cons
 /* One microbatch, as many as a region takes, and more; parts with and without a middle word. */
 static void parts_have_words_of_their_keys(void **state) {
     (void)state;
-    static const uint32_t sizes[] = {1, 2, 3, 31, 64, 257};
+    static const uint32_t sizes[] = {1, 2, 3, 31, 129, 257, 513};
     FOR_EACH_LEVEL(kernels) {
         struct numbers numbers = {3};
         struct sl_key keys[PARTS * NEXT];

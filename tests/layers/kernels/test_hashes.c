@@ -8,7 +8,7 @@
 #include "spmd/base/places.h"
 #include "spmd/device/device.h"
 
-static const uint32_t counts[] = {0, 1, 2, 3, 15, 31, 32, 33, 63, 64, 65, 127, 130, 1000, 1001, 2100};
+static const uint32_t counts[] = {0, 1, 2, 3, 15, 31, 32, 33, 63, 65, 128, 129, 257, 1000, 1001, 2100};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
 /* Computes the hash as the header defines it by PLACES, element by element: of X [n], or of HALVES if it is not

@@ -165,7 +165,7 @@ static void check_multiply(const struct sl_kernels *k, const struct elements *e)
 
 static void elements_are_kept_rounded(void **state) {
     (void)state;
-    static const size_t sizes[] = {1, 3, 4, 7, 64, 65, 300};
+    static const size_t sizes[] = {1, 3, 4, 7, 65, 129, 257, 513};
     FOR_EACH_LEVEL(kernels) {
         struct numbers numbers = {3};
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {

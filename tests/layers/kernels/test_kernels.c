@@ -12,7 +12,7 @@
 
 static const size_t shapes[][2] = {{1, 1}, {3, 1}, {2, 10}, {5, 33}, {7, 64}, {3, 300}, {3, 512}, {2, 1100}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
-static const uint32_t counts[] = {0, 1, 2, 3, 15, 31, 32, 33, 63, 64, 65, 127, 130, 1000, 1001, 2100};
+static const uint32_t counts[] = {0, 1, 2, 3, 15, 31, 32, 33, 63, 65, 128, 129, 257, 1000, 1001, 2100};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
 static const char *name_of(const struct sl_kernels *kernels, const char *what) {

@@ -9,7 +9,7 @@
 
 static const size_t shapes[][2] = {{1, 1}, {3, 1}, {2, 10}, {5, 33}, {7, 64}, {3, 512}, {2, 1100}};
 enum { SHAPES = sizeof shapes / sizeof *shapes, PARTS = 3 };
-static const uint32_t counts[] = {0, 1, 2, 3, 33, 64, 65, 1000, 1001, 2100};
+static const uint32_t counts[] = {0, 1, 2, 3, 33, 64, 129, 257, 1001, 2100};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
 static void words_of_several_keys_are_those_of_each(void **state) {

@@ -314,7 +314,7 @@ static void gelu_and_its_slope(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
         struct numbers numbers = {6};
-        for (size_t n = 0; n < 4000; n = n < 70 ? n + 1 : 3 * n) {
+        for (size_t n = 0; n < 4000; n = n < 70 ? n + 1 : n == 70 ? 129 : 2 * n - 1) {
             float *x = random_device_floats(&numbers, n, n % 2 ? -13 : -2, n % 2 ? 13 : 2), *y = device_floats(n),
                   *dy = random_device_floats(&numbers, n, -1, 1), *slope = device_floats(n), *dx = device_floats(n);
             for (size_t i = 0; i < n; i++) slope[i] = 1.0f;
@@ -347,7 +347,7 @@ static void gelu_rounds_what_is_stored(void **state) {
     FOR_EACH_LEVEL(kernels) {
         const struct sl_kernels *passes = sl_kernels_available(level);
         struct numbers numbers = {26};
-        for (size_t n = 0; n < 4000; n = n < 70 ? n + 1 : 3 * n) {
+        for (size_t n = 0; n < 4000; n = n < 70 ? n + 1 : n == 70 ? 129 : 2 * n - 1) {
             float *x = random_device_floats(&numbers, n, n % 2 ? -13 : -2, n % 2 ? 13 : 2),
                   *dy = random_device_floats(&numbers, n, -1, 1), *y = device_floats(n + 1), *dx = device_floats(n + 1);
             float *settled = device_copy(x, n * sizeof *x), *want = device_floats(n);
@@ -594,7 +594,7 @@ static void gradients_are_added_to_their_tokens_rows_in_order(void **state) {
 /* Few elements, and more than the threads of a launch. */
 static void gates_are_swish(void **state) {
     (void)state;
-    static const size_t lengths[] = {1, 33, 1000, 410000};
+    static const size_t lengths[] = {1, 129, 1025, 410000};
     FOR_EACH_LEVEL(kernels) {
         const struct sl_published_kernels *published = sl_kernels_available(level)->published;
         struct numbers numbers = {10};

@@ -217,7 +217,7 @@ static void shared_values_have_the_same_bits(void **state) {
 static void values_are_rounded_as_they_are_made(void **state) {
     (void)state;
     const struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false, NULL};
-    static const size_t counts[] = {0, 1, 15, 127, 128, 300, MOST};
+    static const size_t counts[] = {0, 1, 15, 127, 129, 300, MOST};
     enum { BEHIND = 0xabcd };
     float *all = sl_device.take(7 * (MOST + GUARD) * sizeof *all), *gradient = all, *addend = gradient + MOST;
     float *values[2] = {addend + MOST, addend + 2 * MOST + GUARD}, *moments = values[1] + MOST + GUARD;
@@ -279,7 +279,7 @@ static uint64_t key_times_word(uint32_t key, float number) {
 static void a_pass_hashes_what_it_reads_and_makes(void **state) {
     (void)state;
     struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false, NULL};
-    static const size_t counts[] = {0, 1, 31, 33, 128, 300, MOST}, at_once[] = {1, 7, 100, 256};
+    static const size_t counts[] = {0, 1, 31, 33, 129, 300, MOST}, at_once[] = {1, 7, 100, 256};
     float gradient[MOST], addend[MOST], values[2][MOST], moments[2][2 * MOST];
     uint16_t rounded[2][MOST];
     uint32_t keys[MOST];
