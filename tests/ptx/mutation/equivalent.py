@@ -37,6 +37,9 @@ LIST = [
     (r"whole_norm_.*", "a row beyond the end", r"for \(size_t t = 0; t < TOGETHER \* ALONG; t\+\+\) \{", r"min\.u64 .*, 127",
      "another thread does that, too, and stores the same"),
     (r".*", "another comparison", r"for \(size_t i = 0; i < n; i \+= SL_FOUR\) SL_BY_FOUR.*", r"setp\.ge\.u64 .*", "the first of four elements is never beyond the end"),
+    (r".*", "(a row beyond the end|another comparison)", r".*", r"setp\.le\.u64 %p1, %rd\d+, %rd\d+",
+     "whether there is an element at all, which each block asks for itself"),
+    (r".*", "a row beyond the end", r".*", r"setp\.lt\.s32 %p\d+, %r\d+, 1", "whether there is a lane at all, which each asks for itself"),
     (r"reduce_\w+", "an accumulator not cleared", r"", r"mov\.f32 .*, 0f00000000", "the value of an element that has none of the types"),
     (r"attention_.*", "an accumulator not cleared", r"read\[i\] = row \+ i \* down < count \? .*", r"mov\.f32 .*, 0f00000000",
      "rows behind the last one have weights of zero"),
@@ -363,8 +366,7 @@ def stores_the_same(kernel, block):
     """It stores nothing but shared variables, and what it stores is the same in all of the block."""
     return bool(block.body) and all(
         s.name == "mov" or s.name == "st" and "shared" in s.mods and barriers.PLAIN.match(s.ops[0])
-        and (CONSTANT.match(s.ops[1]) or made_of(kernel, s.ops[1]) <= OF_BLOCKS)
-        for s in block.body)
+        and (CONSTANT.match(s.ops[1]) or made_of(kernel, s.ops[1]) <= OF_BLOCKS) for s in block.body)
 
 
 def all_store_the_same(kernel, instruction, new):
@@ -373,11 +375,13 @@ def all_store_the_same(kernel, instruction, new):
     if instruction.name == "bra" and instruction.guard and len(new) == 1 and new[0].ops == instruction.ops:
         asks = makers_of(kernel, instruction.guard[0])
         guarded = [block for block in flow.make_blocks(kernel) if block.end is instruction]
-    else:
-        asks = [instruction] if instruction.name == "setp" and new[0].mods[0] == "lt" else []
-        guarded = [block for block in flow.make_blocks(kernel) if asks and block.end and block.end.guard == (instruction.ops[0], False)]
+    elif instruction.name == "setp" and new[0].mods[0] == "lt":
+        asks = [instruction]
+        guarded = [block for block in flow.make_blocks(kernel) if block.end and block.end.guard == (instruction.ops[0], False)]
         if len(uses(kernel, instruction.ops[0])) != len(guarded):
             return False
+    else:
+        return False
     if len(asks) != 1 or asks[0].name != "setp" or asks[0].mods[0] != "ne" or asks[0].ops[2] != "0" or made_of(kernel, asks[0].ops[1]) != {"%tid.x"}:
         return False
     return bool(guarded) and all(block.end.guard[1] is False and len(block.targets) == 2 and stores_the_same(kernel, block.targets[1]) for block in guarded)
