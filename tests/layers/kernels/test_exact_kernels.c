@@ -53,6 +53,61 @@ static void sums_of_squares_are_exact(void **state) {
     }
 }
 
+/* As many elements as give each lane of a team some, in each of the parts. */
+static void sums_of_scaled_squares_are_exact(void **state) {
+    (void)state;
+    static const size_t sizes[] = {1, 129, 511, 513, 140001};
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {7};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            const size_t n = sizes[s];
+            float *x = random_device_floats(&numbers, n + BEHIND, -2, 2);
+            double *room = device_array(SL_SUM_ROOM, sizeof *room);
+            uint64_t *sums = device_array(2, sizeof *sums), high = 3, low = 5;
+            poison(x, n, n + BEHIND);
+            sums[0] = high, sums[1] = low;
+            for (size_t i = 0; i < n; i++) {
+                const uint64_t multiple = (uint64_t)((double)x[i] / 2 * ((double)x[i] / 2) * 0x1p63);
+                high += (multiple >> 32) + ((low + (multiple & UINT32_MAX)) >> 32);
+                low = (low + multiple) & UINT32_MAX;
+            }
+            kernels->add_squares(n, x, 0.5, room, sums);
+            assert_int_equal(sl_device.settle(NULL), SL_OK);
+            assert_true(sums[0] == high && sums[1] == low);
+            RELEASE(x, room, sums);
+        }
+    }
+}
+
+/* ---- maxima ---- */
+
+/* Row r's largest logit is alone in column r; the logits are below SHIFT. */
+static void expect_maxima(const struct sl_sequence_kernels *kernels, size_t cols, float shift) {
+    struct numbers numbers = {cols};
+    float *x = random_device_wholes(&numbers, cols * cols), *numbers_of[5], *p = device_floats(cols * cols);
+    int32_t *labels = device_array(cols, sizeof *labels);
+    for (int i = 0; i < 5; i++) numbers_of[i] = device_floats(cols);
+    for (size_t i = 0; i < cols * cols; i++) x[i] += shift - (i / cols == i % cols ? x[i] : 5.0f);
+    for (size_t r = 0; r < cols; r++) labels[r] = (int32_t)r;
+    kernels->row_maxima(cols, cols, 3, x, numbers_of[0], numbers_of[1]);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(sl_device.settle(NULL), SL_OK);
+        for (size_t r = 0; r < cols; r++) assert_true(numbers_of[0][r] == shift && numbers_of[1][r] == (float)(r + 3));
+        for (size_t r = 0; r < cols; r++) numbers_of[0][r] = numbers_of[1][r] = NAN;
+        kernels->softmax_chunk(cols, cols, 3, x, labels, true, numbers_of[0], numbers_of[1], numbers_of[2],
+                               numbers_of[3], numbers_of[4], sl_out_f32(p));
+    }
+    for (int i = 0; i < 5; i++) release_array(numbers_of[i]);
+    RELEASE(x, p, labels);
+}
+
+static void a_row_has_its_largest_anywhere(void **state) {
+    (void)state;
+    static const float shifts[] = {-7, 0, 2, 90};
+    FOR_EACH_LEVEL(kernels)
+    for (int i = 0; i < 8; i++) expect_maxima(kernels->sequence, i % 2 ? 133 : 37, shifts[i / 2]);
+}
+
 /* ---- losses ---- */
 
 /* Rows that are left out have NaN. */
@@ -271,9 +326,10 @@ int main(void) {
     setenv("SHARDLOOP_MEMORY", "managed", 1);
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_of_squares_are_exact), cmocka_unit_test(losses_of_counted_rows_are_added),
-        cmocka_unit_test(squared_errors_are_exact),  cmocka_unit_test(losses_of_sequences_are_exact),
-        cmocka_unit_test(sums_of_equals_are_exact),  cmocka_unit_test(gate_gradients_are_exact),
+        cmocka_unit_test(sums_of_squares_are_exact),      cmocka_unit_test(sums_of_scaled_squares_are_exact),
+        cmocka_unit_test(a_row_has_its_largest_anywhere), cmocka_unit_test(losses_of_counted_rows_are_added),
+        cmocka_unit_test(squared_errors_are_exact),       cmocka_unit_test(losses_of_sequences_are_exact),
+        cmocka_unit_test(sums_of_equals_are_exact),       cmocka_unit_test(gate_gradients_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* test_decode_parts.c - attention of few queries to many keys, divided among teams of a GPU: against the same sequence
- * among so many others that each team has a query's head alone; and equal bits from call to call. */
+/* test_decode_parts.c - attention of few queries to many keys, divided among teams of a GPU: against a loop in double,
+ * and against the same sequence among so many others that each team has a query's head alone; and equal bits from call
+ * to call. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
@@ -61,11 +62,45 @@ static void expect_same(const struct sl_kernels *kernels, const struct sl_attent
     }
 }
 
+/* Element I of k, v or k_rope */
+static double key_element(const struct sl_attention *shape, const void *x, size_t i) {
+    return (double)sl_load_float(shape->keys, x, i);
+}
+
+/* HEAD of query ROW, of one sequence, by a loop over the keys that it sees. */
+static void expect_head(const char *level, const struct sl_attention *shape, const struct arrays *a, size_t row,
+                        size_t head) {
+    const size_t width = shape->width, rope = shape->rope, end = shape->position + row + 1;
+    const size_t first = shape->window && end > shape->window ? end - shape->window : 0;
+    const size_t column = sl_attention_key_head(shape, head) * width, at = (row * shape->heads + head) * width;
+    double *p = array_of(end, sizeof *p), largest = -INFINITY, sum = 0;
+    for (size_t j = first; j < end; j++) {
+        for (size_t c = 0; c < width; c++)
+            p[j] += (double)a->q[at + c] * key_element(shape, a->k, j * shape->key_stride + column + c);
+        for (size_t c = 0; c < rope; c++)
+            p[j] +=
+                (double)a->q_rope[(row * shape->heads + head) * rope + c] * key_element(shape, a->k_rope, j * rope + c);
+        p[j] /= sqrt((double)(width + rope));
+        largest = fmax(largest, p[j]);
+    }
+    for (size_t j = first; j < end; j++) sum += p[j] = exp(p[j] - largest);
+    for (size_t c = 0; c < width; c++) {
+        double o = 0;
+        for (size_t j = first; j < end; j++)
+            o += p[j] / sum * key_element(shape, a->v, j * shape->key_stride + column + c);
+        expect_close(level, at + c, a->o[at + c], o, 1e-6, 1e-6);
+    }
+    expect_close(level, row, a->logsum[head * shape->queries + row], largest + log(sum), 1e-6, 1e-6);
+    free(p);
+}
+
 static void expect_parts(const struct sl_kernels *kernels, struct sl_attention shape) {
     struct sl_attention many = shape;
     many.sequences = TEAMS / (shape.queries * shape.heads) + 1;
     const struct arrays few = arrays_of(&shape), all = arrays_of(&many);
     expect_same(kernels, &shape, &many, &few, &all);
+    for (size_t i = 0; i < shape.queries * shape.heads; i++)
+        expect_head(kernels->name, &shape, &few, i / shape.heads, i % shape.heads);
     release(&few);
     release(&all);
 }
@@ -76,7 +111,7 @@ static void teams_share_keys(void **state) {
     FOR_EACH_LEVEL(kernels) {
         for (size_t i = 0; i < sizeof positions / sizeof *positions; i++) {
             for (size_t queries = 1; queries <= SL_ATTENTION_FEW; queries += 3) {
-                const size_t heads = queries == 1 ? 12 : 4, width = i % 2 ? 16 : 20, position = positions[i];
+                const size_t heads = queries == 1 ? 12 : 4, width = i % 2 ? 16 : 21, position = positions[i];
                 struct sl_attention shape = {.sequences = 1,
                                              .queries = queries,
                                              .position = position,
