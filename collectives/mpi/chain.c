@@ -68,7 +68,7 @@ static size_t room_for_round(const struct sl_mpi_call *c) {
     if (!sl_chain_widens(&c->call)) return room_for_share(c);
     return room_for_share(c) + (before > after ? before : after);
 }
-size_t sl_mpi_chain_room(const struct sl_mpi_call *c) { return is_lane(c) ? SL_MPI_UNDER_WAY * room_for_round(c) : 0; }
+static size_t chain_room(const struct sl_mpi_call *c) { return is_lane(c) ? SL_MPI_UNDER_WAY * room_for_round(c) : 0; }
 
 /* A lane's memory for the value at AT of a round; and for sums on their way. */
 static char *value_at(const struct sl_mpi_call *c, uint32_t round, uint64_t at) {
@@ -297,4 +297,5 @@ static int peer_at(const struct sl_mpi_call *c, int index, bool receives) {
     return beside(c, receives == (index < SL_MPI_UNDER_WAY) ? -1 : 1);
 }
 
-const struct sl_mpi_route sl_mpi_chained = {begin_chain, chain_on, find_late, is_beside, is_beside, is_lane, peer_at};
+const struct sl_mpi_route sl_mpi_chained = {begin_chain, chain_on, find_late,  is_beside,
+                                            is_beside,   is_lane,  chain_room, peer_at};

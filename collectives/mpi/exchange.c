@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "collectives/sums/copies.h"
-#include "collectives/costs/spans.h"
+#include "collectives/costs/costs.h"
 #include "collectives/sums/reduce.h"
 
 enum {
@@ -249,10 +249,8 @@ int sl_mpi_set_aside(struct sl_mpi_call *c) {
     const size_t size = (size_t)call->group->size, block = sl_block_bytes(call) * size;
     size_t sent = 0, received = 0;
     c->sent = c->received = NULL;
-    if (c->route == &sl_mpi_gathered) {
-        if (c->route->polls(c)) received = sl_member_bytes(call) * size;
-    } else if (c->route == &sl_mpi_chained) {
-        received = sl_mpi_chain_room(c);
+    if (c->route->room) {
+        received = c->route->room(c);
     } else if (c->route != &sl_mpi_by_messages) {
         return SL_OK;
     } else if (is_sum(call)) {
@@ -358,7 +356,8 @@ static int peer_at(const struct sl_mpi_call *c, int index, bool receives) {
     return index;
 }
 
-const struct sl_mpi_route sl_mpi_by_messages = {NULL, exchange_on, NULL, receives_from, sends_to, always, peer_at};
+const struct sl_mpi_route sl_mpi_by_messages = {NULL,     exchange_on, NULL, receives_from,
+                                                sends_to, always,      NULL, peer_at};
 
 void sl_mpi_buffers_close(struct sl_mpi_communicator *communicator) {
     while (communicator->buffers) {

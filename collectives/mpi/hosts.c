@@ -212,10 +212,15 @@ static bool is_stepped_to(const struct sl_mpi_call *c, int peer, int way) {
 static bool gathers_from(const struct sl_mpi_call *c, int peer) { return is_stepped_to(c, peer, 1); }
 static bool gathers_to(const struct sl_mpi_call *c, int peer) { return is_stepped_to(c, peer, -1); }
 
+/* A leader's room for the values of all members. */
+static size_t gather_room(const struct sl_mpi_call *c) {
+    return leads(c) ? sl_member_bytes(&c->call) * (size_t)c->call.group->size : 0;
+}
+
 static int peer_at(const struct sl_mpi_call *c, int index, bool receives) {
     (void)c, (void)receives;
     return index;
 }
 
-const struct sl_mpi_route sl_mpi_gathered = {begin_gathering, gather_on, find_late, gathers_from,
-                                             gathers_to,      leads,     peer_at};
+const struct sl_mpi_route sl_mpi_gathered = {begin_gathering, gather_on, find_late,   gathers_from,
+                                             gathers_to,      leads,     gather_room, peer_at};

@@ -57,7 +57,8 @@ struct sl_mpi_route {
     int (*laggard)(const struct sl_mpi_call *c); /* position of a member that has not done its part; -1: see requests */
     /* Whether messages of MPI go between this member and the one at position PEER; NULL in mailboxes. */
     bool (*receives)(const struct sl_mpi_call *c, int peer), (*sends)(const struct sl_mpi_call *c, int peer);
-    bool (*polls)(const struct sl_mpi_call *c); /* whether any do */
+    bool (*polls)(const struct sl_mpi_call *c);  /* whether any do */
+    size_t (*room)(const struct sl_mpi_call *c); /* bytes of its buffer; NULL: see set_aside */
     /* The member of the request at INDEX in c->receive (RECEIVES), or in c->send. */
     int (*peer)(const struct sl_mpi_call *c, int index, bool receives);
 };
@@ -72,9 +73,6 @@ static inline struct sl_layout sl_mpi_layout_of(const struct sl_mpi_communicator
     const struct sl_mpi_hosts *hosts = communicator->hosts;
     return (struct sl_layout){communicator->group.size, hosts->count, hosts->first};
 }
-
-/* Bytes that a lane sets aside for a chained call. */
-size_t sl_mpi_chain_room(const struct sl_mpi_call *c);
 
 /* Positions of this host's members. */
 struct sl_positions sl_mpi_housemates(const struct sl_mpi_call *c);

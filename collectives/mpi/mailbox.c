@@ -412,4 +412,4 @@ static bool never(const struct sl_mpi_call *c) {
     (void)c;
     return false;
 }
-const struct sl_mpi_route sl_mpi_by_mailboxes = {begin_rounds, go_round, find_laggard, NULL, NULL, never, NULL};
+const struct sl_mpi_route sl_mpi_by_mailboxes = {begin_rounds, go_round, find_laggard, NULL, NULL, never, NULL, NULL};

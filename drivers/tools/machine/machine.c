@@ -188,6 +188,8 @@ enum sl_link sl_machine_link(const struct sl_machine *machine, int coordinate, i
     return nodes->package > 0 && !are_together(a.place, b.place, nodes->package) ? SL_LINK_NODE : SL_LINK_PACKAGE;
 }
 
+int sl_machine_node(const struct sl_machine *machine, int coordinate) { return place_of(machine, coordinate).node; }
+
 int sl_machine_room(const struct sl_machine *machine) {
     int places = 0;
     for (int k = 0; k < machine->kinds; k++) {

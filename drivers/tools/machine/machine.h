@@ -126,6 +126,12 @@ double sl_machine_message(const struct sl_machine *machine, enum sl_link link, d
 double sl_machine_collective(const struct sl_machine *machine, const struct sl_machine_turns *turns, enum sl_link link,
                              enum sl_operation operation, int members, double bytes);
 
+/* Adds the time of such a call of engine mpi over several nodes to SECONDS [SL_LINKS], by class of link. NODE_OF
+ * [members] are the members' nodes. Messages, bytes and the algorithm are those of collectives/costs; members of a node
+ * share its link to the network. */
+void sl_machine_call_over_nodes(const struct sl_machine *machine, enum sl_operation operation, int members,
+                                const int *node_of, double bytes, double *seconds);
+
 /* Returns the seconds of a core per member and call for MEMBERS sharing cores: interpolated between measured group
  * sizes, proportional to the members beyond the largest. */
 double sl_machine_turn(const struct sl_machine_turns *turns, int members);
@@ -135,6 +141,8 @@ double sl_machine_touched(enum sl_operation operation, int members, double bytes
 
 /* Returns the link between two coordinates. */
 enum sl_link sl_machine_link(const struct sl_machine *machine, int coordinate, int other);
+/* Returns the number of the coordinate's node. */
+int sl_machine_node(const struct sl_machine *machine, int coordinate);
 /* Returns the number of cores that COORDINATES share; 0: each has a place of its own. */
 int sl_machine_sharing(const struct sl_machine *machine, int coordinates);
 /* Whether COORDINATES sharing cores have whole replicas on each core, REPLICAS in total. */

@@ -33,6 +33,7 @@ struct prediction {
     struct sl_job *job;
     const struct sl_machine *machine;
     enum sl_link link[SL_MAX_AXES];       /* the slowest link between neighbours along each axis */
+    int *node[SL_MAX_AXES];               /* nodes of the members along each axis; NULL: calls do not follow hosts */
     struct rank *rank;                    /* [ranks] */
     double pace;                          /* time on the slowest place, relative to the rates */
     double used[SPANS];                   /* bytes that a place uses before it uses the same ones again */
@@ -106,6 +107,7 @@ static void close_ranks(struct prediction *p) {
         free(p->rank[r].updated);
         free(p->rank[r].halved);
     }
+    for (int axis = 0; axis < SL_MAX_AXES; axis++) free(p->node[axis]);
     free(p->rank);
     free(p->stage);
 }
@@ -137,6 +139,19 @@ static void find_links(struct prediction *p) {
             p->link[axis] = link > p->link[axis] ? link : p->link[axis];
         }
     }
+}
+
+/* Finds the nodes of the members along each axis that leaves a node: engine mpi has algorithms for hosts. */
+static int find_nodes(struct prediction *p, struct sl_error *error) {
+    for (int axis = 0; axis < p->job->mesh.axes; axis++) {
+        if (p->link[axis] != SL_LINK_NETWORK) continue;
+        const int size = p->job->mesh.axis[axis].size;
+        p->node[axis] = malloc((size_t)size * sizeof *p->node[axis]);
+        if (!p->node[axis]) return no_memory(error);
+        for (int i = 0; i < size; i++)
+            p->node[axis][i] = sl_machine_node(p->machine, sl_mesh_neighbour(&p->job->mesh, 0, axis, i));
+    }
+    return SL_OK;
 }
 
 static enum sl_link link_along(const struct prediction *p, const char *name) {
@@ -174,12 +189,26 @@ static double update(const struct prediction *p, double parameters, int gradient
                  sl_machine_moved(p->machine, (6.0 + gradients) * sizeof(float) * parameters, p->used[SPAN_STEP]));
 }
 
+/* Adds the time of a call over AXES to SECONDS, by link. */
+static void add_call(const struct prediction *p, const char *axes, enum sl_operation operation, int members,
+                     double bytes, const struct sl_machine_turns *turns, double *seconds) {
+    const int axis = sl_mesh_find_axis(&p->job->mesh, axes);
+    if (members < 2) return;
+    if (axis >= 0 && p->node[axis] && members == p->job->mesh.axis[axis].size)
+        sl_machine_call_over_nodes(p->machine, operation, members, p->node[axis], bytes, seconds);
+    else
+        seconds[link_along(p, axes)] +=
+            sl_machine_collective(p->machine, turns, link_along(p, axes), operation, members, bytes);
+}
+
 /* Returns the time of a call over AXES, of members with so much SPAN. */
 static double collective(const struct prediction *p, const char *axes, enum sl_operation operation, int members,
                          double bytes, enum span span) {
     const struct sl_machine_turns *turns = span == SPAN_WINDOW ? p->turns : NULL; /* whole arrays are not cut */
-    return sl_machine_collective(p->machine, turns, link_along(p, axes), operation, members, bytes) +
-           sl_machine_moved(p->machine, sl_machine_touched(operation, members, bytes), p->used[span]);
+    double seconds[SL_LINKS] = {0}, all = 0;
+    add_call(p, axes, operation, members, bytes, turns, seconds);
+    for (int link = 0; link < SL_LINKS; link++) all += seconds[link];
+    return all + sl_machine_moved(p->machine, sl_machine_touched(operation, members, bytes), p->used[span]);
 }
 
 /* Returns the seconds of one microbatch on a core or device of its own; adds their parts to SHARE [SL_SHARES]. */
@@ -247,6 +276,21 @@ static double sent(enum sl_operation operation, int members, double bytes) {
     return operation == SL_PSUM ? 2 * part : part;
 }
 
+/* Bytes and seconds of a coordinate's step, by link. */
+struct traffic {
+    double bytes[SL_LINKS], seconds[SL_LINKS];
+};
+
+/* Adds TIMES such calls. MOVES: its data are moved, not read in place. */
+static void count_call(const struct prediction *p, struct traffic *traffic, const char *axes,
+                       enum sl_operation operation, int members, double bytes, double times, bool moves) {
+    double seconds[SL_LINKS] = {0};
+    if (bytes <= 0 || times <= 0) return;
+    traffic->bytes[link_along(p, axes)] += times * sent(operation, members, bytes);
+    if (moves) add_call(p, axes, operation, members, bytes, p->turns, seconds);
+    for (int link = 0; link < SL_LINKS; link++) traffic->seconds[link] += times * seconds[link];
+}
+
 /* Counts the stages on other ranks to which RANK's stages send activations or gradients. */
 static int neighbours(const struct sl_job *job, int rank) {
     const struct sl_schedule *schedule = &job->schedule;
@@ -259,31 +303,38 @@ static int neighbours(const struct sl_job *job, int rank) {
     return count;
 }
 
-static void count_traffic(struct prediction *p, int rank) {
+static void count_traffic(struct prediction *p, int number) {
     const struct sl_job *job = p->job;
-    const struct sl_load *load = &p->rank[rank].load;
+    const struct rank *rank = &p->rank[number];
+    const struct sl_load *load = &rank->load;
+    const char *data = sl_job_axis(job, SL_JOB_DATA), *pipe = sl_job_axis(job, SL_JOB_PIPE);
     const int copies = job->schedule.copies, microbatches = job->schedule.microbatches / copies * job->passes;
-    const enum sl_link along_data = link_along(p, sl_job_axis(job, SL_JOB_DATA));
-    double traffic[SL_LINKS] = {0};
+    struct traffic all = {0};
     for (int l = 0; l < load->loops; l++) {
+        const double summed = sizeof(float) * rank->summed[l];
+        const double gathered = sizeof(float) * rank->trained[l] - sizeof(uint16_t) * rank->halved[l];
         for (int part = 0; part < SL_LOAD_PARTS; part++) {
             const struct sl_load_work *work = &load->loop[l].part[part];
-            for (int i = 0; i < work->calls; i++)
-                traffic[link_along(p, work->call[i].axes)] +=
-                    microbatches * work->call[i].count *
-                    sent(work->call[i].operation, work->call[i].members, work->call[i].bytes);
+            for (int i = 0; i < work->calls; i++) {
+                const struct sl_load_call *call = &work->call[i];
+                count_call(p, &all, call->axes, call->operation, call->members, call->bytes, microbatches * call->count,
+                           true);
+            }
         }
-        if (copies > 1)
-            traffic[link_along(p, sl_job_axis(job, SL_JOB_PIPE))] +=
-                sent(SL_PSUM, copies, sizeof(float) * p->rank[rank].summed[l]);
-        if (p->job->data == 1) continue;
-        traffic[along_data] += sent(SL_PSUM_SCATTER, p->job->data, sizeof(float) * p->rank[rank].summed[l]) +
-                               sent(SL_ALL_GATHER, p->job->data, sizeof(float) * p->rank[rank].trained[l]) -
-                               sent(SL_ALL_GATHER, p->job->data, sizeof(uint16_t) * p->rank[rank].halved[l]);
-        traffic[along_data] += 2 * sent(SL_ALL_GATHER, p->job->data, load->loop[l].gathered);
+        if (copies > 1) count_call(p, &all, pipe, SL_PSUM, copies, summed, 1, true);
+        if (job->data == 1) continue;
+        count_call(p, &all, data, SL_PSUM_SCATTER, job->data, summed, 1, !rank->reads);
+        count_call(p, &all, data, SL_ALL_GATHER, job->data, gathered, 1, !rank->reads);
+        count_call(p, &all, data, SL_ALL_GATHER, job->data, load->loop[l].gathered, 2, true);
     }
-    traffic[link_along(p, sl_job_axis(job, SL_JOB_PIPE))] += microbatches * neighbours(job, rank) * load->handed;
-    for (int i = 0; i < SL_LINKS; i++) p->result->traffic[i] = fmax(p->result->traffic[i], traffic[i]);
+    const enum sl_link link = link_along(p, pipe);
+    const double messages = microbatches * neighbours(job, number);
+    all.bytes[link] += messages * load->handed;
+    all.seconds[link] += messages * sl_machine_message(p->machine, link, load->handed);
+    for (int i = 0; i < SL_LINKS; i++) {
+        p->result->traffic[i] = fmax(p->result->traffic[i], all.bytes[i]);
+        p->result->link_ms[i] = fmax(p->result->link_ms[i], 1e3 * all.seconds[i]);
+    }
 }
 
 /* ---- the step ---- */
@@ -416,6 +467,7 @@ static int predict(struct prediction *p, const struct sl_engine *like, struct sl
     for (int rank = 0; rank < job->ranks; rank++) SL_TRY(plan_rank(p, like, rank, error));
     take_largest(p);
     find_links(p);
+    if (!strcmp(like->table->name, "mpi")) SL_TRY(find_nodes(p, error));
     find_used(p);
     for (int rank = 0; rank < job->ranks; rank++) count_traffic(p, rank);
     make_costs(p);

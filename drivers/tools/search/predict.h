@@ -35,6 +35,7 @@ struct sl_prediction {
                                                   * stage_ms is not set */
     double stage_ms[SL_PREDICTED_STAGES];        /* work of each stage per step */
     double traffic[SL_LINKS]; /* largest number of bytes that a coordinate sends per step, by class of link */
+    double link_ms[SL_LINKS]; /* longest time of a coordinate's calls per step, by class of link */
 };
 
 /* Predicts JOB, which is opened and only planned, over an engine like LIKE. Returns SL_BAD_INPUT or another status,

@@ -332,6 +332,7 @@ static void print_traffic(FILE *stream, const struct sl_prediction *of) {
         if (of->traffic[link] == 0) continue;
         fprintf(stream, of->traffic[link] < 1e9 ? "%s%s %.3g MB" : "%s%s %.0f MB", any ? ", " : "", sl_link_name[link],
                 of->traffic[link] / 1e6);
+        fprintf(stream, of->link_ms[link] < 1e3 ? " in %.3g ms" : " in %.0f ms", of->link_ms[link]);
         any = true;
     }
     if (!any) fprintf(stream, "none");
@@ -371,14 +372,16 @@ static void print_best(const struct search *search, FILE *stream) {
 static json_t *json_of(const struct search *search, const struct sl_layout *layout) {
     const struct sl_prediction *of = &layout->prediction;
     char why[64];
-    json_t *traffic = json_object(), *memory = json_object();
+    json_t *traffic = json_object(), *memory = json_object(), *links = json_object();
     for (int c = 0; memory && c < SL_MEMORY_CATEGORIES; c++)
         json_object_set_new(memory, sl_memory_name[c], json_integer((json_int_t)of->budget.bytes[c]));
-    for (int link = 0; traffic && link < SL_LINKS; link++)
+    for (int link = 0; traffic && links && link < SL_LINKS; link++) {
         json_object_set_new(traffic, sl_link_name[link], json_integer((json_int_t)of->traffic[link]));
-    return json_pack("{ss sf sf sI ss so so}", "layout", layout->text, "predicted_ms", of->ms, "bubble", of->bubble,
+        json_object_set_new(links, sl_link_name[link], json_real(of->link_ms[link]));
+    }
+    return json_pack("{ss sf sf sI ss so so so}", "layout", layout->text, "predicted_ms", of->ms, "bubble", of->bubble,
                      "bytes", (json_int_t)of->bytes, "reason", reason(search, of, why, sizeof why), "traffic", traffic,
-                     "memory", memory);
+                     "calls_ms", links, "memory", memory);
 }
 
 static int print_json(const struct search *search, struct sl_error *error) {

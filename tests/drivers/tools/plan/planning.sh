@@ -200,7 +200,8 @@ point 'microbatches are powers of two, or one a sample'
 link() { # link NODES CLASS: all that is sent is sent over that one
     sed "s/\"count\": 1, \"places\": 2, \"shares\": true/$1/" "$laptop" >linked.json
     call $transformer --mesh data=1,pipe=1,tensor=2 --plan search --machine linked.json --json
-    [ $status = 0 ] && [ "$(sed -n "1s/.*\"$2\": *\([0-9]*\).*/\1/p" out)" -gt 0 ] &&
+    [ $status = 0 ] && [ "$(sed -n "1s/.*\"traffic\"[^}]*\"$2\": *\([0-9]*\).*/\1/p" out)" -gt 0 ] &&
+        [ "$(sed -n '1s/.*"calls_ms": *{\([^}]*\)}.*/\1/p' out | grep -cE "\"$2\": *[0-9.]*[1-9]")" = 1 ] &&
         [ "$(sed -n '1s/.*"traffic": *{\([^}]*\)}.*/\1/p' out | grep -o ':[0-9]*' | grep -vc '^:0$')" = 1 ]
     point "the link is $2 where nodes have $1"
 }
@@ -269,8 +270,8 @@ refuses 'no layout on 4 devices fits into 0.0 MB a coordinate: the smallest of '
 
 # A slow network between two nodes: the best layout sends little over it.
 call $transformer --plan search --devices 8 --machine "$cluster" --json
-first=$(sed -n '1s/.*"network": *\([0-9]*\).*/\1/p' out)
-most=$(sed -n 's/.*"network": *\([0-9]*\).*/\1/p' out | sort -n | tail -n 1)
+first=$(sed -n '1s/.*"traffic"[^}]*"network": *\([0-9]*\).*/\1/p' out)
+most=$(sed -n 's/.*"traffic"[^}]*"network": *\([0-9]*\).*/\1/p' out | sort -n | tail -n 1)
 [ $status = 0 ] && [ "$first" -gt 0 ] && [ $((first * 5)) -lt "$most" ]
 point 'a slow network is used little'
 refuses '--devices 9: the machine "two nodes of four devices and a slow network" has 8' $transformer --plan search \
