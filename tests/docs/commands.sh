@@ -146,7 +146,7 @@ none "the $(wc -l <words) functions that are named are where they are said to be
 
 # ---- a page for each program ----
 
-(cd "$build/drivers" && find . -maxdepth 1 -type f -perm -u+x ! -name shardloop | sed 's|^\./||' && cd "$source/drivers/examples" &&
+(cd "$build/drivers" && find . -maxdepth 1 -type f -perm -u+x ! -name shardloop | sed 's|^\./||; s|^shardloop-||' && cd "$source/drivers/examples" &&
     ls ./*.c | sed 's|^\./||; s/\.c$//') | sort -u >programs
 cat >rows.awk <<'END'
 /^\| `/ && match($0, /\]\(docs\/[^)#]*/) {
