@@ -179,6 +179,29 @@ struct sl_collective sl_call_of_word(uint64_t word) {
                                   .count = {1, 1, word >> ELEMENTS_BIT}};
 }
 
+struct sl_call_note sl_note_call(const struct sl_collective *call) {
+    struct sl_call_note note = {.operation = (int32_t)call->operation,
+                                .dtype = (int32_t)call->dtype,
+                                .root = call->root,
+                                .source = call->source,
+                                .destination = call->destination,
+                                .scale = call->scale,
+                                .elements = sl_block_elements(call)};
+    snprintf(note.site, sizeof note.site, "%s", call->site);
+    return note;
+}
+
+struct sl_collective sl_noted_call(const struct sl_call_note *note) {
+    return (struct sl_collective){.operation = (enum sl_operation)note->operation,
+                                  .dtype = (enum sl_dtype)note->dtype,
+                                  .root = note->root,
+                                  .source = note->source,
+                                  .destination = note->destination,
+                                  .scale = note->scale,
+                                  .count = {1, 1, note->elements},
+                                  .site = note->site};
+}
+
 /* Adds a position in the group; -1: "nobody". */
 static void add_position(struct sl_error *verdict, const char *what, int position) {
     if (position < 0) {

@@ -53,6 +53,17 @@ uint64_t sl_call_word(const struct sl_collective *call);
 /* Unpacks WORD. Pairs and the line of the call are not in it, so verdicts omit them. */
 struct sl_collective sl_call_of_word(uint64_t word);
 
+/* A call described by values alone, which members send each other. */
+struct sl_call_note {
+    int32_t operation, dtype, root, source, destination;
+    float scale;
+    uint64_t elements, members; /* a hash of the group's members, if compared */
+    char site[104];
+};
+struct sl_call_note sl_note_call(const struct sl_collective *call);
+/* The call of NOTE, which has only the compared fields; its site is NOTE's. */
+struct sl_collective sl_noted_call(const struct sl_call_note *note);
+
 /* Adds a line: MINE, the call of coordinate ME, and THEIRS, the call of coordinate PEER, differ. A call without a site
  * comes from sl_call_of_word. */
 void sl_verdict_mismatch(struct sl_error *verdict, const struct sl_mesh *mesh, const struct sl_collective *mine, int me,

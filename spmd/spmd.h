@@ -74,6 +74,7 @@ struct sl_spmd {
     struct sl_doing doing;
     struct sl_lists *lists; /* used by sl_run: lists of the groups' members */
     void *state;            /* the engine's own state */
+    void *above;            /* state of an engine built on that engine */
 };
 
 /* A program. Returns SL_OK, or the status of its failure. */

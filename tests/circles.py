@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""circles.py BUILD [ROOT] - circles of calls between files of a folder, in the objects of a build; prints TAP.
+"""circles.py BUILD [ROOT] - circles of calls between files of a folder, and calls from an engine's folder to another
+engine's, in the objects of a build; prints TAP.
 circles.py --list BUILD [ROOT] - prints them: the folder, the number of files, the files.
 circles.py --self-test [CC] - compiles small files with circles, and sees them found; prints TAP.
 
 A file calls another one if its object needs a function that the other's object defines. A circle is a set of files of
-one folder, each of which reaches each other one by calls within the folder."""
+one folder, each of which reaches each other one by calls within the folder. Engines call each other by tables of
+functions (struct sl_engine_table) alone."""
 
 import json
 import os
@@ -19,6 +21,8 @@ from house import Points
 LEFT = {
     "tests/fake_cuda": ["cuda graph record streams"],
 }
+
+ENGINES = ("collectives/local", "collectives/mpi", "collectives/nccl", "collectives/replay")
 
 
 def objects(build, root):
@@ -50,15 +54,19 @@ def read_functions(source_of):
     return defined, needed
 
 
-def read_calls(build, root):
-    """The files of its own folder that each file calls."""
+def read_all(build, root):
+    """The functions that each source of a build defines, and the functions that it needs."""
     source_of = dict(objects(build, root))
-    defined, needed = read_functions(source_of) if source_of else ({}, {})
+    return read_functions(source_of) if source_of else ({}, {})
+
+
+def read_calls(defined, needed):
+    """The files of its own folder that each file calls."""
     home = {}
     for source, functions in defined.items():
         for function in functions:
             home.setdefault((os.path.dirname(source), function), set()).add(source)
-    calls = {source: set() for source in source_of.values()}
+    calls = {source: set() for source in {**defined, **needed}}
     for source, functions in needed.items():
         for function in functions - defined.get(source, set()):
             calls[source] |= home.get((os.path.dirname(source), function), set())
@@ -85,6 +93,22 @@ def find_circles(calls):
     return {folder: sorted(circles) for folder, circles in sorted(found.items())}
 
 
+def engine_of(source, engines):
+    return next((engine for engine in engines if source.startswith(engine + "/")), None)
+
+
+def strange_calls(defined, needed, engines):
+    """Functions of another engine's folder that a file of an engine's folder calls."""
+    home = {}
+    for source, functions in sorted(defined.items()):
+        for function in functions if engine_of(source, engines) else []:
+            home[function] = source
+    for source in sorted(needed):
+        for function in sorted(needed[source] & home.keys() if engine_of(source, engines) else []):
+            if engine_of(home[function], engines) != engine_of(source, engines):
+                yield f"{source}: calls {function} of {home[function]}"
+
+
 def compare(found, left, built):
     """New circles, and circles that are not left any more, of files that are BUILT."""
     for folder in sorted({*found, *left}):
@@ -98,16 +122,19 @@ def compare(found, left, built):
 
 
 def check(build, root):
-    calls = read_calls(build, root)
+    defined, needed = read_all(build, root)
+    calls = read_calls(defined, needed)
     points = Points()
     points.point(len(calls) > 100, f"the objects are there ({len(calls)} files)")
     wrong = list(compare(find_circles(calls), LEFT, set(calls)))
     points.point(not wrong, "no circles of calls between files of a folder, but for those that are left", wrong)
+    strange = list(strange_calls(defined, needed, ENGINES))
+    points.point(not strange, "no calls between the folders of engines, but by tables", strange)
     points.end()
 
 
 def show(build, root):
-    for folder, circles in find_circles(read_calls(build, root)).items():
+    for folder, circles in find_circles(read_calls(*read_all(build, root))).items():
         for circle in circles:
             print(f"{folder}: {len(circle.split())} files: {circle}")
 
@@ -133,11 +160,16 @@ def self_test(compiler):
             with open(os.path.join(root, path), "w", encoding="utf-8") as file:
                 file.write(text)
             subprocess.run([compiler, "-c", os.path.join(root, path), "-o", object_], check=True)
-        calls = read_calls(os.path.join(root, "build"), root)
+        defined, needed = read_all(os.path.join(root, "build"), root)
+        calls = read_calls(defined, needed)
         found = find_circles(calls)
         points.point(found == {"a": ["high one three two"]}, "one circle, in one folder", [str(found)])
+        strange = list(strange_calls(defined, needed, ("a", "b", "c")))
+        points.point(strange == ["b/here.c: calls there of c/there.c", "c/there.c: calls here of b/here.c"],
+                     "calls between folders of engines, but not those by tables", strange)
+        points.point(not list(strange_calls(defined, needed, ("a", "c"))), "other folders are called freely")
         os.remove(os.path.join(root, "a/two.c"))
-        without = find_circles(read_calls(os.path.join(root, "build"), root))
+        without = find_circles(read_calls(*read_all(os.path.join(root, "build"), root)))
         points.point(without == {}, "an object whose source is gone does not count", [str(without)])
     for left, name, expected in [
         (found, "a circle that is listed may stay", []),

@@ -71,9 +71,9 @@ ORDER = """
 """
 # Only files of the folder to the right, and of its tests, include from these.
 PRIVATE = {
-    "collectives/local": "collectives",
-    "collectives/mpi": "collectives",
-    "collectives/nccl": "collectives",
+    "collectives/local": "collectives/local",
+    "collectives/mpi": "collectives/mpi",
+    "collectives/nccl": "collectives/nccl",
     "layers/kernels/gemm/onednn": "layers/kernels/gemm",
     "tests/fake_cuda": "tests",
 }
@@ -328,7 +328,9 @@ BAD = [
     (upward_includes, {"layers/kernels/v2.c": '#include "layers/formats/stores/store.h"\n', "layers/formats/stores/store.h": ""},
      "layers/kernels/v2.c: includes layers/formats/stores/store.h"),
     (upward_includes, {"layers/kernels/v2.c": '#include "collectives/mpi/wire.h"\n', "collectives/mpi/wire.h": ""},
-     "layers/kernels/v2.c: includes collectives/mpi/wire.h, which is for collectives alone"),
+     "layers/kernels/v2.c: includes collectives/mpi/wire.h, which is for collectives/mpi alone"),
+    (upward_includes, {"collectives/nccl/hosts.c": '#include "collectives/mpi/wire.h"\n', "collectives/mpi/wire.h": ""},
+     "collectives/nccl/hosts.c: includes collectives/mpi/wire.h, which is for collectives/mpi alone"),
     (upward_includes, {"drivers/a/a.c": '#include "drivers/b/b.h"\n', "drivers/b/b.h": ""},
      "drivers/a/a.c: includes drivers/b/b.h"),
     (upward_includes, {"spmd/mesh.c": '#include "spmd/lost.h"\n'}, 'spmd/mesh.c: includes "spmd/lost.h", and there is'),

@@ -206,6 +206,7 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
     const int status = deliver(engine, atomic_load(&run->status), &run->verdict, run->told);
     sl_local_groups_close(run);
     sl_local_channels_close(run);
+    sl_local_lines_close(run);
     for (int i = 0; i < mesh->size; i++) sl_local_marks_close(&run->coordinate[i]);
     pthread_mutex_destroy(&run->opening);
     free(run);
@@ -253,4 +254,10 @@ const struct sl_engine_table sl_engine_local = {
     .enter = enter,
     .give_up = give_up,
     .end = end,
+    .line_open = sl_local_line_open,
+    .line_close = sl_local_line_close,
+    .line_tell = sl_local_line_tell,
+    .line_hear = sl_local_line_hear,
+    .line_heard = sl_local_line_heard,
+    .line_message = sl_local_line_message,
 };

@@ -80,6 +80,7 @@ struct sl_local_coordinate {
     /* Under the run's lock: groups whose first member is this coordinate, and channels from it. */
     struct sl_local_communicator *communicators;
     struct sl_local_channel *channels;
+    struct sl_local_line *lines; /* whose first member is this coordinate */
 };
 
 struct sl_local_run {
@@ -210,7 +211,7 @@ struct sl_local_lack {
 int sl_local_wait_for_all(struct sl_local_coordinate *me, struct sl_local_word *word, uint32_t target,
                           const struct sl_local_lack *lack, const struct sl_local_stamp *stamp);
 
-/* ---- groups (groups.c), collectives (collectives.c), channels (channel.c) ---- */
+/* ---- groups (groups.c), collectives (collectives.c), channels (channel.c), lines (line.c) ---- */
 
 int sl_local_group_open(struct sl_spmd *self, struct sl_group *group);
 int sl_local_group_close(struct sl_spmd *self, struct sl_group *group, const char *site);
@@ -229,6 +230,15 @@ int sl_local_channel_post(struct sl_spmd *self, struct sl_channel *channel);
 int sl_local_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot);
 int sl_local_channel_release(struct sl_spmd *self, struct sl_channel *channel);
 void sl_local_channels_close(struct sl_local_run *run);
+
+const char *sl_local_line_open(struct sl_spmd *self, struct sl_host_line *line);
+int sl_local_line_close(struct sl_spmd *self, struct sl_host_line *line);
+void sl_local_line_tell(struct sl_spmd *self, struct sl_host_line *line, uint32_t count, const void *message,
+                        const bool *to);
+int sl_local_line_hear(struct sl_spmd *self, struct sl_host_line *line, int position, uint32_t count, bool waits);
+bool sl_local_line_heard(const struct sl_host_line *line, int position, uint32_t count);
+const void *sl_local_line_message(const struct sl_host_line *line, int position, uint32_t count);
+void sl_local_lines_close(struct sl_local_run *run);
 
 SL_END_C
 #endif

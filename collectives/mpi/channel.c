@@ -245,17 +245,6 @@ static bool has_message(void *of) {
 static int sender(void *of) { return ((struct sl_mpi_channel *)of)->from; }
 static int receiver(void *of) { return ((struct sl_mpi_channel *)of)->to; }
 
-/* On a channel to oneself no other coordinate can release a slot, or send. */
-static int wait_for_oneself(struct sl_mpi_run *run) {
-    struct sl_error verdict = {0};
-    char where[SL_MPI_PLACE];
-    const int me = run->spmd.coordinate;
-    sl_verdict_deadlock(&verdict, 1);
-    sl_verdict_add_wait(&verdict, run->mesh, me, me, sl_last_call_describe(&run->place, where, sizeof where));
-    sl_mpi_propose(run, SL_FAILED, -1, &verdict);
-    return sl_mpi_await_end(run);
-}
-
 static int hold(struct sl_spmd *self, const struct sl_channel *of, int end, void **slot) {
     struct sl_mpi_run *run = sl_mpi_self(self);
     struct sl_mpi_channel *channel = of->state;
@@ -264,7 +253,8 @@ static int hold(struct sl_spmd *self, const struct sl_channel *of, int end, void
                                shared};
     SL_TRY(sl_mpi_enter(run, end == SENDER ? "acquire" : "take", channel->name, channel->site));
     if (!channel->holds[end]) {
-        if (is_own(channel) && !wait.ready(channel)) return wait_for_oneself(run);
+        if (is_own(channel) && !wait.ready(channel))
+            return sl_mpi_wait_for_oneself(run); /* no other can release a slot, or send */
         SL_TRY(sl_mpi_wait(run, &wait));
         if (end == RECEIVER && !shared) sl_mpi_ring_for_letter(channel->from); /* its slot may be free */
     }

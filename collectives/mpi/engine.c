@@ -12,7 +12,7 @@
 static const double time_to_end = 1;    /* seconds, for messages to arrive without a waiting process */
 static const double time_to_return = 2; /* seconds, for an absent coordinate to return */
 
-static const struct sl_mpi_carrier *const carriers[SL_MPI_CARRIERS] = {&sl_mpi_channels, &sl_mpi_groups};
+static const struct sl_mpi_carrier *const carriers[SL_MPI_CARRIERS] = {&sl_mpi_channels, &sl_mpi_groups, &sl_mpi_lines};
 
 /* ---- the beginning ---- */
 
@@ -191,7 +191,12 @@ static int run_mesh(const struct sl_mesh *mesh, const struct sl_engine *engine, 
     return error.status ? sl_report(engine, &error) : SL_OK;
 }
 
-static int progress(struct sl_spmd *self) { return sl_mpi_turn(sl_mpi_self(self)); }
+/* Waits for the end if this coordinate has proposed it. */
+static int progress(struct sl_spmd *self) {
+    struct sl_mpi_run *run = sl_mpi_self(self);
+    const int status = sl_mpi_turn(run);
+    return !status && run->proposed ? sl_mpi_await_end(run) : status;
+}
 
 /* ---- for an engine above ---- */
 
@@ -233,4 +238,10 @@ const struct sl_engine_table sl_engine_mpi = {
     .give_up = give_up,
     .end = end,
     .is_gone = sl_mpi_is_gone, /* a coordinate's number is its rank */
+    .line_open = sl_mpi_line_open,
+    .line_close = sl_mpi_line_close,
+    .line_tell = sl_mpi_line_tell,
+    .line_hear = sl_mpi_line_hear,
+    .line_heard = sl_mpi_line_heard,
+    .line_message = sl_mpi_line_message,
 };

@@ -8,34 +8,9 @@
  * receivers of messages (hosts.h), and received data is not used before the calls have been compared. */
 #include "collectives/mpi/hosts.h"
 
-#include <stdio.h>
-
 #include "collectives/costs/costs.h"
 
-_Static_assert(sizeof(struct sl_mpi_signature) == SL_CALL_NOTE_BYTES, "costs count it");
-
-struct sl_mpi_signature sl_mpi_signature_of(const struct sl_collective *call) {
-    struct sl_mpi_signature signature = {.operation = (int32_t)call->operation,
-                                         .dtype = (int32_t)call->dtype,
-                                         .root = call->root,
-                                         .source = call->source,
-                                         .destination = call->destination,
-                                         .scale = call->scale,
-                                         .elements = sl_block_elements(call)};
-    snprintf(signature.site, sizeof signature.site, "%s", call->site);
-    return signature;
-}
-
-struct sl_collective sl_mpi_call_of(const struct sl_mpi_signature *signature) {
-    return (struct sl_collective){.operation = (enum sl_operation)signature->operation,
-                                  .dtype = (enum sl_dtype)signature->dtype,
-                                  .root = signature->root,
-                                  .source = signature->source,
-                                  .destination = signature->destination,
-                                  .scale = signature->scale,
-                                  .count = {1, 1, signature->elements},
-                                  .site = signature->site};
-}
+_Static_assert(sizeof(struct sl_call_note) == SL_CALL_NOTE_BYTES, "costs count it");
 
 static bool hears_from(const struct sl_mpi_call *c, int peer) {
     return c->run->engine->checked || c->route->receives(c, peer);
@@ -52,7 +27,7 @@ void sl_mpi_exchange_signatures(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const int tag = sl_mpi_tag_of(c->communicator, c->slot, SL_MPI_SIGNATURE);
     c->phase = SL_MPI_COMPARING;
-    c->mine = sl_mpi_signature_of(call);
+    c->mine = sl_note_call(call);
     c->mine.members = c->communicator->members;
     for (int k = 1; k < call->group->size; k++) {
         const int from = sl_mpi_previous_peer(call, k), to = sl_mpi_next_peer(call, k);
@@ -89,7 +64,7 @@ void sl_mpi_propose_mismatch(struct sl_mpi_call *c, int peer, uint64_t word, boo
 }
 
 bool sl_mpi_compare(struct sl_mpi_call *c) {
-    struct sl_collective mine = sl_mpi_call_of(&c->mine); /* the call itself may be over */
+    struct sl_collective mine = sl_noted_call(&c->mine); /* the call itself may be over */
     mine.group = c->call.group;
     bool (*const fit)(const struct sl_collective *, const struct sl_collective *, int) =
         c->run->engine->checked ? sl_calls_agree : sl_calls_fit;
@@ -100,7 +75,7 @@ bool sl_mpi_compare(struct sl_mpi_call *c) {
         int heard = 0;
         if (c->hear[peer] == MPI_REQUEST_NULL) continue;
         if (!sl_mpi_ok(c->run, MPI_Test(&c->hear[peer], &heard, MPI_STATUS_IGNORE), "a peer's signature")) return false;
-        const struct sl_collective theirs = sl_mpi_call_of(&c->theirs[peer]);
+        const struct sl_collective theirs = sl_noted_call(&c->theirs[peer]);
         const bool together = c->theirs[peer].members == c->mine.members;
         if (!heard || (together && fit(&mine, &theirs, peer))) continue;
         propose_mismatch(c, &mine, peer, together ? &theirs : NULL);

@@ -89,6 +89,16 @@ int sl_mpi_await_end(struct sl_mpi_run *run) {
     return SL_FAILED;
 }
 
+int sl_mpi_wait_for_oneself(struct sl_mpi_run *run) {
+    struct sl_error verdict = {0};
+    char where[SL_MPI_PLACE];
+    const int me = run->spmd.coordinate;
+    sl_verdict_deadlock(&verdict, 1);
+    sl_verdict_add_wait(&verdict, run->mesh, me, me, sl_last_call_describe(&run->place, where, sizeof where));
+    sl_mpi_propose(run, SL_FAILED, -1, &verdict);
+    return sl_mpi_await_end(run);
+}
+
 int sl_mpi_give_up(struct sl_mpi_run *run, int status) {
     struct sl_error verdict = {0};
     char who[SL_VERDICT_NAME];

@@ -1,10 +1,11 @@
-/* wire.h - the upper layer of the mpi engine: groups with their calls, and channels. They have their own tags on the
- * run's communicator: opening one needs no communication. */
+/* wire.h - the upper layer of the mpi engine: groups with their calls, channels, and lines. They have their own tags on
+ * the run's communicator: opening one needs no communication. */
 #ifndef SL_COLLECTIVES_MPI_WIRE_H
 #define SL_COLLECTIVES_MPI_WIRE_H
 
 #include "collectives/mpi/word.h"
 #include "collectives/operations.h"
+#include "collectives/verdict.h"
 
 SL_BEGIN_C
 
@@ -15,14 +16,6 @@ static inline int sl_mpi_tag(int64_t number, bool of_channel) {
 }
 
 /* ---- groups and collectives (collectives.c) ---- */
-
-/* Description of a member's call. */
-struct sl_mpi_signature {
-    int32_t operation, dtype, root, source, destination;
-    float scale;
-    uint64_t elements, members; /* a hash of the group's members, if compared */
-    char site[104];
-};
 
 struct sl_mpi_route;
 struct sl_mpi_hosts;
@@ -45,8 +38,8 @@ struct sl_mpi_call {
     char *sent, *received;       /* in the buffer: blocks to send and receive; NULL: they are in the program's memory */
     MPI_Request *receive, *send; /* [width], adjacent; NULL if only mailboxes are used */
     int width;
-    struct sl_mpi_signature mine, *theirs; /* [size]; NULL: mailboxes carry words instead */
-    MPI_Request *hear, *tell;              /* [size]; NULL without signatures */
+    struct sl_call_note mine, *theirs; /* [size]; NULL: mailboxes carry words instead */
+    MPI_Request *hear, *tell;          /* [size]; NULL without signatures */
     /* With mailboxes: the slot's rounds before this call; the call's rounds; and how many of these are written, summed
      * and read. */
     uint32_t before, rounds, written, summed, read;
@@ -65,7 +58,7 @@ struct sl_mpi_communicator {
     char name[64];                    /* for verdicts' places */
     struct sl_mpi_call call[SL_MAX_IN_FLIGHT];
     const void **input; /* [size], for sums */
-    struct sl_mpi_signature *signatures;
+    struct sl_call_note *signatures;
     MPI_Request *requests;
     struct sl_mpi_buffer *buffers; /* the current one first */
 };
@@ -122,10 +115,6 @@ void sl_mpi_leave_mailboxes(struct sl_mpi_communicator *communicator);
  * is false). */
 void sl_mpi_propose_mismatch(struct sl_mpi_call *c, int peer, uint64_t word, bool together);
 
-/* Converts between CALL and its signature; a call of a signature has only the compared fields. */
-struct sl_mpi_signature sl_mpi_signature_of(const struct sl_collective *call);
-struct sl_collective sl_mpi_call_of(const struct sl_mpi_signature *signature);
-
 /* Sends the call to the other members: to all in checked mode, otherwise to the receivers of this one's data. */
 void sl_mpi_exchange_signatures(struct sl_mpi_call *c);
 /* Compares the signatures received since. False if one differs. */
@@ -143,6 +132,17 @@ int sl_mpi_channel_post(struct sl_spmd *self, struct sl_channel *channel);
 int sl_mpi_channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot);
 int sl_mpi_channel_release(struct sl_spmd *self, struct sl_channel *channel);
 extern const struct sl_mpi_carrier sl_mpi_channels;
+
+/* ---- lines for an engine above, which uses neither groups nor channels of this one (line.c) ---- */
+
+const char *sl_mpi_line_open(struct sl_spmd *self, struct sl_host_line *line);
+int sl_mpi_line_close(struct sl_spmd *self, struct sl_host_line *line);
+void sl_mpi_line_tell(struct sl_spmd *self, struct sl_host_line *line, uint32_t count, const void *message,
+                      const bool *to);
+int sl_mpi_line_hear(struct sl_spmd *self, struct sl_host_line *line, int position, uint32_t count, bool waits);
+bool sl_mpi_line_heard(const struct sl_host_line *line, int position, uint32_t count);
+const void *sl_mpi_line_message(const struct sl_host_line *line, int position, uint32_t count);
+extern const struct sl_mpi_carrier sl_mpi_lines;
 
 SL_END_C
 #endif

@@ -74,14 +74,14 @@ struct sl_mpi_ending {
 };
 enum { SL_MPI_NO_ENDING, SL_MPI_BEING_WRITTEN, SL_MPI_WRITTEN, SL_MPI_PROPOSED };
 
-/* One of the two kinds of data on the wire: calls over groups, and channels. */
+/* One of the kinds of data on the wire: calls over groups, channels, and lines. */
 struct sl_mpi_carrier {
     void (*advance)(struct sl_mpi_run *run);              /* as far as possible */
     void (*withdraw)(struct sl_mpi_run *run, double end); /* ends all receives, as sl_mpi_withdraw_receive does */
     bool (*is_sending)(const struct sl_mpi_run *run);
     void (*close)(struct sl_mpi_run *run); /* when the run is over */
 };
-enum { SL_MPI_CARRIERS = 2 };
+enum { SL_MPI_CARRIERS = 3 };
 
 struct sl_mpi_run {
     struct sl_mpi_run *next; /* in the list of abandoned runs */
@@ -96,6 +96,7 @@ struct sl_mpi_run {
     struct sl_mpi_communicator *communicators;
     struct sl_mpi_call *active; /* calls under way */
     struct sl_mpi_channel *channels;
+    struct sl_mpi_line *lines;
     int unmatched;     /* channels whose other end's opening has not come */
     int remote;        /* channels over MPI */
     bool moves_by_mpi; /* some of the active calls use MPI */
@@ -173,6 +174,8 @@ bool sl_mpi_ok(struct sl_mpi_run *run, int code, const char *what);
 
 /* Waits until the run has ended, after a proposal. Returns SL_FAILED. */
 int sl_mpi_await_end(struct sl_mpi_run *run);
+/* Ends the run: this coordinate waits for itself. Returns SL_FAILED. */
+int sl_mpi_wait_for_oneself(struct sl_mpi_run *run);
 /* After a verdict on a wait: waits a moment for the others' reports of their waits. */
 void sl_mpi_collect_waits(struct sl_mpi_run *run);
 

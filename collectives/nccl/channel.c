@@ -69,18 +69,23 @@ static bool open_events(struct sl_nccl_channel *channel) {
     return made;
 }
 
+static int open_wire(struct sl_nccl_channel *channel) {
+    channel->wire.state = channel->end == SL_NCCL_SENDER ? SL_NCCL_OPENING : SL_NCCL_APART;
+    SL_TRY(sl_nccl_wire_open(channel->me, &channel->wire, channel->slots));
+    if (!open_events(channel)) return sl_nccl_fail(&channel->wire, "opening", channel->site);
+    return sl_nccl_passed(channel->me, sl_nccl_ends_open(channel));
+}
+
 int sl_nccl_channel_open(struct sl_spmd *self, struct sl_channel *wanted) {
     struct sl_nccl_coordinate *me = sl_nccl_self(self);
-    const struct sl_nccl_hosts *hosts = me->run->hosts;
     SL_TRY(sl_nccl_passed(me, sl_nccl_enter(me, "opening", "a channel", wanted->site)));
     sl_nccl_branch(me, true);
     struct sl_nccl_channel *channel = new_channel(me, wanted);
     if (!channel)
         return sl_fail(self, SL_FAILED, "no memory for channel %d -> %d of %d slots of %zu bytes (opened at %s)",
                        wanted->from, wanted->to, wanted->slots, wanted->bytes, wanted->site);
-    if (!is_own(channel)) SL_TRY(sl_nccl_wire_open(me, &channel->wire, channel->slots));
-    if (!is_own(channel) && !open_events(channel)) return sl_nccl_fail(&channel->wire, "opening", wanted->site);
-    SL_TRY(sl_nccl_passed(me, hosts->channel_open(channel)));
+    SL_TRY(sl_nccl_channel_line(channel));
+    if (!is_own(channel)) SL_TRY(open_wire(channel));
     wanted->state = channel;
     sl_budget_add(&self->held, SL_MEMORY_HANDOVER, channel->stride * (size_t)channel->slots);
     return SL_OK;
@@ -259,7 +264,7 @@ static int enter(struct sl_nccl_channel *channel, const char *what) {
 static int meet(struct sl_nccl_channel *channel, const char *what) {
     if (is_own(channel) || channel->met) return SL_OK;
     let_go(channel);
-    SL_TRY(sl_nccl_passed(channel->me, channel->me->run->hosts->channel_meet(channel)));
+    SL_TRY(sl_nccl_passed(channel->me, sl_nccl_ends_meet(channel)));
     SL_TRY(sl_nccl_await_ready(&channel->wire, what, channel->site));
     channel->met = true;
     return SL_OK;
@@ -283,12 +288,11 @@ static int hold(struct sl_nccl_channel *channel, int slot, const char *what) {
 }
 
 /* Waits until the other end's count is TARGET; in a replayed step, later. */
-static int await_count(struct sl_nccl_channel *channel, int end, int slot, uint32_t target, bool *owes) {
-    const struct sl_nccl_hosts *hosts = channel->me->run->hosts;
+static int await_other(struct sl_nccl_channel *channel, int end, int slot, uint32_t target, bool *owes) {
     *owes = !is_own(channel) && channel->met && sl_nccl_owe_message(channel, slot, target);
     if (*owes) return SL_OK;
     let_go(channel);
-    return sl_nccl_passed(channel->me, hosts->channel_wait(channel, end, target));
+    return sl_nccl_passed(channel->me, sl_nccl_await_count(channel, end, target));
 }
 
 /* ---- calls ---- */
@@ -303,7 +307,7 @@ int sl_nccl_channel_acquire(struct sl_spmd *self, struct sl_channel *of, void **
     SL_TRY(enter(channel, what));
     *slot = memory_of(channel, at);
     if (channel->holds[SL_NCCL_SENDER]) return SL_OK;
-    SL_TRY(await_count(channel, SL_NCCL_SENDER, at, posted + 1 - slots, &owes));
+    SL_TRY(await_other(channel, SL_NCCL_SENDER, at, posted + 1 - slots, &owes));
     if (posted >= slots && !is_own(channel) && !owes) sl_nccl_watch(&channel->wire, at);
     SL_TRY(enqueue(channel, reuse, at, what));
     channel->holds[SL_NCCL_SENDER] = true;
@@ -319,7 +323,7 @@ int sl_nccl_channel_take(struct sl_spmd *self, struct sl_channel *of, const void
     SL_TRY(enter(channel, what));
     *slot = memory_of(channel, at);
     if (channel->holds[SL_NCCL_RECEIVER]) return SL_OK;
-    SL_TRY(await_count(channel, SL_NCCL_RECEIVER, at, channel->count[SL_NCCL_RECEIVER] + 1, &owes));
+    SL_TRY(await_other(channel, SL_NCCL_RECEIVER, at, channel->count[SL_NCCL_RECEIVER] + 1, &owes));
     SL_TRY(meet(channel, what));
     SL_TRY(enqueue(channel, receive, at, what));
     SL_TRY(hold(channel, at, what));
@@ -343,7 +347,7 @@ static int hand_over(struct sl_spmd *self, struct sl_nccl_channel *channel, int 
     channel->holds[end] = false;
     channel->count[end]++;
     *slot = *slot + 1 < channel->slots ? *slot + 1 : 0;
-    channel->me->run->hosts->channel_raise(channel, end, channel->count[end]);
+    sl_nccl_tell_count(channel, end);
     return SL_OK;
 }
 

@@ -34,19 +34,20 @@ static int open_group(struct sl_nccl_coordinate *me, const struct sl_group *grou
     if (!made) return sl_fail(me->self, SL_FAILED, "no memory for the group \"%s\"", group->name);
     *opened = made;
     SL_TRY(sl_nccl_wire_open(me, &made->wire, SL_MAX_IN_FLIGHT));
-    return me->run->hosts->group_open(me, made);
+    SL_TRY(sl_nccl_group_line(made));
+    if (!me->run->below->apart || sl_nccl_comparisons_open(made)) return SL_OK;
+    return sl_fail(me->self, SL_FAILED, "no memory for the group \"%s\"", group->name);
 }
 
 /* Waits until the hosts of all members have come. */
 static int gather(struct sl_nccl_group *group, const char *site) {
     struct sl_nccl_coordinate *me = group->wire.me;
-    const struct sl_nccl_hosts *hosts = me->run->hosts;
     struct sl_collective call = sl_describe_barrier(&group->group);
     call.site = site;
     const uint32_t ticket = group->started++;
     SL_TRY(sl_nccl_passed(me, sl_nccl_enter(me, "barrier", group->wire.name, site)));
-    SL_TRY(sl_nccl_passed(me, hosts->begin(group, &call, ticket)));
-    return sl_nccl_passed(me, hosts->meet(group, &call, ticket));
+    SL_TRY(sl_nccl_passed(me, sl_nccl_begin(group, &call, ticket)));
+    return sl_nccl_passed(me, sl_nccl_meet(group, &call, ticket));
 }
 
 /* Opens the communicator from which the others are split. */
@@ -60,7 +61,7 @@ static int open_world(struct sl_nccl_coordinate *me) {
     SL_TRY(gather(me->world, opening));
     ncclUniqueId id;
     struct sl_nccl_wire *wire = &me->world->wire;
-    if (me->run->hosts->unique_id(me, &id) || !sl_nccl_wire_join(wire, all.size, id, all.rank))
+    if (sl_nccl_unique_id(me, &id) || !sl_nccl_wire_join(wire, all.size, id, all.rank))
         return sl_nccl_fail(wire, "opening", opening);
     return sl_nccl_await_ready(wire, "opening", opening);
 }
@@ -122,7 +123,7 @@ static int connect(struct sl_nccl_group *group) {
 int sl_nccl_group_open(struct sl_spmd *self, struct sl_group *group) {
     struct sl_nccl_coordinate *me = sl_nccl_self(self);
     struct sl_nccl_group *made = NULL;
-    SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me)));
+    SL_TRY(sl_nccl_passed(me, sl_nccl_alive(me)));
     sl_nccl_branch(me, true);
     sl_cuda_stream(sl_nccl_queue(me)); /* nothing is held back while hosts meet */
     SL_TRY(open_world(me));
@@ -167,7 +168,8 @@ int sl_nccl_group_close(struct sl_spmd *self, struct sl_group *group, const char
     SL_TRY(sl_nccl_await_flights(&closed->wire));
     SL_TRY(gather(closed, closing));
     SL_TRY(sl_nccl_passed(me, sl_nccl_enter(me, "closing", "a group", site)));
-    SL_TRY(sl_nccl_passed(me, me->run->hosts->group_close(closed)));
+    SL_TRY(sl_nccl_passed(me, me->run->below->line_close(self, &closed->line)));
+    sl_nccl_comparisons_close(closed);
     while (*at != closed) at = &(*at)->next;
     *at = closed->next;
     if (closed->wire.captured) sl_cuda_forget(sl_nccl_queue(me));
@@ -196,12 +198,6 @@ void sl_nccl_groups_close(struct sl_nccl_coordinate *me) {
 }
 
 /* ---- the two halves of a call ---- */
-
-bool sl_nccl_needs(const struct sl_collective *call, int position) {
-    const bool all = call->operation == SL_BROADCAST; /* NCCL's broadcast passes through all members */
-    return all || sl_has_position(sl_call_sources(call), position) ||
-           sl_has_position(sl_call_destinations(call), position);
-}
 
 static struct sl_nccl_call *slot_of(const struct sl_request *request) {
     struct sl_nccl_group *group = request->call.group->communicator;
@@ -238,12 +234,11 @@ static bool enqueue_locked(struct sl_nccl_group *group, struct sl_nccl_call *c,
 /* In checked mode with comparison in the stream: enqueues it once the slot's earlier call has ended. */
 static int enqueue_comparison(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const char *verb = sl_collective_name(&c->call), *site = c->call.site;
-    const struct sl_nccl_hosts *hosts = group->wire.me->run->hosts;
     if (!group->comparisons) return SL_OK;
     if (!sl_nccl_has_landed(&group->wire, flight_of(c))) SL_TRY(sl_nccl_await_flight(&group->wire, flight_of(c)));
-    if (!enqueue_locked(group, c, hosts->describe)) return sl_nccl_fail(&group->wire, verb, site);
+    if (!enqueue_locked(group, c, sl_nccl_describe)) return sl_nccl_fail(&group->wire, verb, site);
     SL_TRY(sl_nccl_await_ready(&group->wire, verb, site));
-    return enqueue_locked(group, c, hosts->judge) ? SL_OK : sl_nccl_fail(&group->wire, verb, site);
+    return enqueue_locked(group, c, sl_nccl_judge) ? SL_OK : sl_nccl_fail(&group->wire, verb, site);
 }
 
 static int enqueue(struct sl_nccl_group *group, struct sl_nccl_call *c) {
@@ -278,7 +273,7 @@ int sl_nccl_start(struct sl_spmd *self, struct sl_request *request) {
     c->met = c->enqueued = c->taped = c->held = false;
     sl_nccl_make_way(group, c->ticket);
     if (c->call.operation == SL_BARRIER) SL_TRY(sl_device.settle(&self->error)); /* earlier work has ended */
-    SL_TRY(sl_nccl_passed(me, me->run->hosts->begin(group, &c->call, c->ticket)));
+    SL_TRY(sl_nccl_passed(me, sl_nccl_begin(group, &c->call, c->ticket)));
     group->started++;
     c->under_way = true;
     return enqueue(group, c);
@@ -303,10 +298,10 @@ int sl_nccl_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
     SL_TRY(enter(me, &request->call));
     if (sl_nccl_answers_late(group, c)) return SL_OK;
     sl_cuda_stream(sl_nccl_queue(me)); /* it cannot end before it is enqueued */
-    if (!c->met && !me->run->hosts->met(group, &c->call, c->ticket)) return SL_OK;
+    if (!c->met && !sl_nccl_met(group, &c->call, c->ticket)) return SL_OK;
     if (!c->met) note_met(group, c);
     if (c->enqueued && !sl_nccl_has_landed(&group->wire, flight_of(c))) return SL_OK;
-    SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* an abort also ends flights */
+    SL_TRY(sl_nccl_passed(me, sl_nccl_alive(me))); /* an abort also ends flights */
     if (atomic_load(&me->run->failed)) return sl_nccl_fail(&group->wire, sl_collective_name(&c->call), c->call.site);
     conclude(c);
     *done = true;
@@ -333,7 +328,7 @@ int sl_nccl_finish(struct sl_spmd *self, struct sl_request *request) {
     SL_TRY(enter(me, &request->call));
     if (!c->taped || sl_cuda_course(sl_nccl_queue(me)) == SL_CUDA_AT_ONCE) sl_cuda_stream(sl_nccl_queue(me));
     if (!c->met && !(c->taped && sl_nccl_owe(group, c))) {
-        SL_TRY(sl_nccl_passed(me, me->run->hosts->meet(group, &c->call, c->ticket)));
+        SL_TRY(sl_nccl_passed(me, sl_nccl_meet(group, &c->call, c->ticket)));
         note_met(group, c);
     }
     SL_TRY(await_result(group, c));

@@ -6,20 +6,17 @@
  * of the call is sent or received. */
 #include <time.h>
 
-#include "collectives/mpi/wire.h"
 #include "collectives/nccl/engine.h"
 
 /* Seconds after which a stream goes on in any case: NCCL may wait for it during an abort. By then NCCL has signalled
  * the device. */
 static const double time_to_abort = 2;
 
-typedef struct sl_mpi_signature description;
-
 struct comparison {
     struct sl_nccl_group *group;
-    description *sent, *received; /* device: this call's; [group size]. The next two likewise: */
-    description *mine, *theirs;   /* pinned */
-    bool needs[SL_NCCL_MOST];     /* by member */
+    struct sl_call_note *sent, *received; /* device: this call's; [group size]. The next two likewise: */
+    struct sl_call_note *mine, *theirs;   /* pinned */
+    bool needs[SL_NCCL_MOST];             /* by member */
 };
 
 struct sl_nccl_comparisons {
@@ -32,8 +29,8 @@ struct sl_nccl_comparisons {
 static struct sl_nccl_comparisons *new_comparisons(struct sl_nccl_coordinate *me) {
     const size_t each = 1 + (size_t)me->run->mesh->size;
     struct sl_nccl_comparisons *made = sl_nccl_take(me, sizeof *made, true);
-    description *device = sl_nccl_take(me, SL_MAX_IN_FLIGHT * each * sizeof *device, false);
-    description *pinned = sl_nccl_take(me, SL_MAX_IN_FLIGHT * each * sizeof *pinned, true);
+    struct sl_call_note *device = sl_nccl_take(me, SL_MAX_IN_FLIGHT * each * sizeof *device, false);
+    struct sl_call_note *pinned = sl_nccl_take(me, SL_MAX_IN_FLIGHT * each * sizeof *pinned, true);
     if (!made || !device || !pinned) return NULL;
     *made = (struct sl_nccl_comparisons){0};
     for (int slot = 0; slot < SL_MAX_IN_FLIGHT; slot++) {
@@ -71,7 +68,7 @@ static struct comparison *comparison_of(struct sl_nccl_group *group, const struc
 bool sl_nccl_describe(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     struct sl_nccl_wire *wire = &group->wire;
     struct comparison *of = comparison_of(group, c);
-    *of->mine = sl_mpi_signature_of(&c->call);
+    *of->mine = sl_note_call(&c->call);
     bool done =
         SL_NCCL_CUDA(wire, cudaMemcpyAsync(of->sent, of->mine, sizeof *of->sent, cudaMemcpyDefault, wire->stream));
     done = done && SL_NCCL(wire, ncclGroupStart());
@@ -113,10 +110,10 @@ static void compare(void *argument) {
     const struct comparison *of = argument;
     struct sl_nccl_wire *wire = &of->group->wire;
     const struct sl_group *group = &of->group->group;
-    struct sl_collective mine = sl_mpi_call_of(of->mine);
+    struct sl_collective mine = sl_noted_call(of->mine);
     mine.group = group;
     for (int peer = 0; peer < group->size && !atomic_load(&wire->me->run->failed); peer++) {
-        const struct sl_collective theirs = sl_mpi_call_of(&of->theirs[peer]);
+        const struct sl_collective theirs = sl_noted_call(&of->theirs[peer]);
         if (!of->needs[peer] || sl_calls_agree(&mine, &theirs, peer)) continue;
         struct sl_error verdict = {0};
         sl_verdict_mismatch(&verdict, wire->me->run->mesh, &mine, sl_group_member(group, group->rank), &theirs,

@@ -1,20 +1,12 @@
-/* coordinate.c - a coordinate of the nccl engine: the engine below it, and its memory. */
+/* coordinate.c - a coordinate of the nccl engine: the beginning of its calls, and its memory. */
 #include <stdlib.h>
 
 #include "collectives/nccl/engine.h"
 #include "spmd/device/device.h"
 
-const struct sl_nccl_hosts *sl_nccl_hosts_of(const struct sl_engine *engine) {
-    return engine->table->apart ? &sl_nccl_processes : &sl_nccl_threads;
-}
-
-struct sl_nccl_coordinate *sl_nccl_self(const struct sl_spmd *self) {
-    return &sl_nccl_hosts_of(self->engine)->run_of(self)->coordinate[self->coordinate];
-}
-
 int sl_nccl_enter(struct sl_nccl_coordinate *me, const char *verb, const char *object, const char *site) {
     SL_TRY(me->run->below->enter(me->self, verb, object, site));
-    return me->run->hosts->progress(me);
+    return sl_nccl_alive(me);
 }
 
 void *sl_nccl_take(struct sl_nccl_coordinate *me, size_t bytes, bool host) {

@@ -8,10 +8,25 @@
 #include "collectives/launcher.h"
 #include "spmd/device/device.h"
 
+int sl_nccl_progress(struct sl_spmd *self) {
+    struct sl_nccl_coordinate *me = sl_nccl_self(self);
+    return sl_nccl_passed(me, sl_nccl_alive(me));
+}
+
 /* ---- one coordinate ---- */
+
+/* Compares the ends of channels that have not met. */
+static int match_channels(struct sl_nccl_coordinate *me) {
+    SL_TRY(sl_nccl_progress(me->self)); /* it hears of other ends */
+    for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
+        if (channel->wire.me) sl_nccl_is_apart(channel);
+    }
+    return sl_nccl_progress(me->self);
+}
 
 /* Waits for all flights: a peer may still need data sent from here. */
 static int finish(struct sl_nccl_coordinate *me) {
+    SL_TRY(match_channels(me));
     for (struct sl_nccl_group *group = me->groups; group; group = group->next)
         SL_TRY(sl_nccl_await_flights(&group->wire));
     for (struct sl_nccl_channel *channel = me->channels; channel; channel = channel->next) {
@@ -31,6 +46,7 @@ static int run_coordinate(struct sl_spmd *self, void *arg) {
     struct sl_nccl_run *run = arg;
     struct sl_nccl_coordinate *me = &run->coordinate[self->coordinate];
     me->self = self;
+    self->above = me;
     count_inside(run, 1);
     int status = run->program(self, run->arg);
     if (!status) status = finish(me);
@@ -48,15 +64,10 @@ static int run_coordinate(struct sl_spmd *self, void *arg) {
 static struct sl_nccl_run *new_run(const struct sl_mesh *mesh, const struct sl_engine *engine) {
     struct sl_nccl_run *run = calloc(1, sizeof *run + (size_t)mesh->size * sizeof *run->coordinate);
     if (!run) return NULL;
-    run->hosts = sl_nccl_hosts_of(engine);
     run->below = engine->table->apart ? &sl_engine_mpi : &sl_engine_local;
     run->branches = &sl_nccl_branches;
     run->mesh = mesh;
     run->engine = engine;
-    if (run->hosts->open(run)) {
-        free(run);
-        return NULL;
-    }
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -82,7 +93,6 @@ static void free_run(struct sl_nccl_run *run) {
             free(kept);
         }
     }
-    run->hosts->close(run);
     pthread_mutex_destroy(&run->lock);
     pthread_cond_destroy(&run->changed);
     free(run);
@@ -124,14 +134,25 @@ int sl_nccl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_p
     return status;
 }
 
-int sl_nccl_progress(struct sl_spmd *self) {
-    struct sl_nccl_coordinate *me = sl_nccl_self(self);
-    return sl_nccl_passed(me, me->run->hosts->progress(me));
+/* ---- as processes ---- */
+
+static struct sl_engine_table processes;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void make_processes(void) {
+    processes = sl_engine_nccl;
+    processes.apart = true;
+    processes.missing = sl_engine_mpi.missing;
+    processes.open = sl_engine_mpi.open;
+    processes.speaks = sl_engine_mpi.speaks;
+    processes.reports = sl_engine_mpi.reports;
 }
 
 /* If this process is one of several, it is only one coordinate of the mesh. */
 static const struct sl_engine_table *launched(void) {
-    return sl_launch_of_process().processes > 1 ? &sl_engine_nccl_processes : NULL;
+    if (sl_launch_of_process().processes < 2) return NULL;
+    pthread_once(&once, make_processes);
+    return &processes;
 }
 
 const struct sl_engine_table sl_engine_nccl = {

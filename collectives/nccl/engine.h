@@ -2,7 +2,7 @@
  *
  * The hosts decide which coordinate runs on which process, which one waits for which, and why a run cannot go on, as
  * they do without GPUs: coordinates are threads of the local engine, or processes of the mpi engine, and report to each
- * other there which calls they have begun (struct sl_nccl_hosts). The host waits, in sl_wait, until its peers have
+ * other there which calls they have begun (hosts.c). The host waits, in sl_wait, until its peers have
  * begun the call; it does not wait for the GPU. So a GPU waits only for work that all hosts concerned have enqueued,
  * deadlocks and absent peers get their verdicts before a GPU hangs in them, and synchronizing with a queue is safe.
  *
@@ -37,41 +37,6 @@ struct sl_nccl_call;
 struct sl_nccl_comparisons;
 struct sl_nccl_owed;
 
-/* ---- communication between hosts (threads.c, processes.c) ---- */
-
-struct sl_nccl_hosts {
-    bool reuses; /* a slot's messages are reused: beginning the slot's next call waits for peers */
-    struct sl_nccl_run *(*run_of)(const struct sl_spmd *self);
-    int (*open)(struct sl_nccl_run *run);
-    void (*close)(struct sl_nccl_run *run);
-    /* Reports a sign of life. SL_FAILED once the run has ended. */
-    int (*progress)(struct sl_nccl_coordinate *me);
-
-    /* Fills in the id of the communicator of all coordinates, once they have met. */
-    int (*unique_id)(struct sl_nccl_coordinate *me, ncclUniqueId *id);
-    int (*group_open)(struct sl_nccl_coordinate *me, struct sl_nccl_group *group);
-    /* Called when all members have begun their last call. */
-    int (*group_close)(struct sl_nccl_group *group);
-    /* Begins this member's call number TICKET. In checked mode compares it, before it is enqueued, with the calls of
-     * members that have begun it: here, or in its stream by the next two functions. */
-    int (*begin)(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
-    /* Both NULL, or: enqueue the exchange of descriptions, and then the comparison, which holds the stream if they
-     * differ. The wire is locked; between the two NCCL must be ready. */
-    bool (*describe)(struct sl_nccl_group *group, struct sl_nccl_call *c);
-    bool (*judge)(struct sl_nccl_group *group, struct sl_nccl_call *c);
-    /* Checks, or waits, until the members needed by CALL have begun it. */
-    bool (*met)(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
-    int (*meet)(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
-
-    /* Joins the channel's communicator, as soon as its id is known here. Does not wait. */
-    int (*channel_open)(struct sl_nccl_channel *channel);
-    /* Waits until the other end is open and this end has joined its communicator. */
-    int (*channel_meet)(struct sl_nccl_channel *channel);
-    /* Waits at END until the other end's count of posted or released messages is TARGET; raise sets END's own count. */
-    int (*channel_wait)(struct sl_nccl_channel *channel, int end, uint32_t target);
-    void (*channel_raise)(struct sl_nccl_channel *channel, int end, uint32_t count);
-};
-
 /* ---- a run (engine.c) ---- */
 
 /* Memory kept until the run ends: freeing it would wait for all work on the device. */
@@ -103,7 +68,6 @@ struct sl_nccl_coordinate {
 };
 
 struct sl_nccl_run {
-    const struct sl_nccl_hosts *hosts;
     const struct sl_engine_table *below;     /* the engine that runs the programs */
     const struct sl_cuda_branches *branches; /* of graphs.c */
     const struct sl_mesh *mesh;
@@ -117,14 +81,15 @@ struct sl_nccl_run {
     int inside; /* number of running programs */
     bool over;  /* the watchdog may end */
     struct sl_nccl_wire *wires;
-    struct sl_nccl_told *told; /* private to the hosts' functions */
     struct sl_nccl_coordinate coordinate[];
 };
 
 /* ---- a coordinate (coordinate.c) ---- */
 
-const struct sl_nccl_hosts *sl_nccl_hosts_of(const struct sl_engine *engine);
-struct sl_nccl_coordinate *sl_nccl_self(const struct sl_spmd *self);
+static inline struct sl_nccl_coordinate *sl_nccl_self(const struct sl_spmd *self) { return self->above; }
+
+/* Shows the other hosts a sign of life. SL_FAILED once the run has ended. */
+static inline int sl_nccl_alive(const struct sl_nccl_coordinate *me) { return me->run->below->progress(me->self); }
 
 static inline struct sl_cuda_queue *sl_nccl_queue(const struct sl_nccl_coordinate *me) { return me->self->queue; }
 
@@ -146,7 +111,8 @@ struct sl_nccl_flight {
 enum sl_nccl_state {
     SL_NCCL_OPENING, /* the communicator is being made; for channels the watchdog then sends the first message */
     SL_NCCL_FIRST_WORD,
-    SL_NCCL_READY
+    SL_NCCL_READY,
+    SL_NCCL_APART /* a receiver's beginning: it does not know the communicator's id yet */
 };
 
 struct sl_nccl_wire {
@@ -264,7 +230,9 @@ struct sl_nccl_group {
     struct sl_nccl_group *next;
     struct sl_nccl_wire wire;
     struct sl_group group;
-    void *hosts;
+    struct sl_host_line line;
+    struct sl_call_note mine[SL_MAX_IN_FLIGHT]; /* in checked mode, by the count of calls; and counts of calls: */
+    uint32_t begun, compared[SL_NCCL_MOST];     /* begun here, and by member compared */
     uint32_t started;
     struct sl_nccl_comparisons *comparisons; /* NULL: calls are not compared in the stream */
     struct sl_nccl_buffer *device, *pinned;
@@ -301,13 +269,14 @@ bool sl_nccl_unpack(struct sl_nccl_group *group, struct sl_nccl_call *c);
 void sl_nccl_deliver(struct sl_nccl_call *c);
 void sl_nccl_buffers_close(struct sl_nccl_buffer *list);
 
-/* ---- comparing calls in the stream (compare_calls.c, for processes.c) ---- */
+/* ---- comparing calls in the stream (compare_calls.c) ---- */
 
 /* open allocates memory for comparing a group's calls in checked mode; false without memory. close keeps it for the
  * next group. */
 bool sl_nccl_comparisons_open(struct sl_nccl_group *group);
 void sl_nccl_comparisons_close(struct sl_nccl_group *group);
-/* `describe` and `judge` of struct sl_nccl_hosts. All work enqueued by an earlier call in the same slot has ended. */
+/* Enqueue the exchange of descriptions, and then the comparison, which holds the stream if they differ. The wire is
+ * locked; between the two NCCL must be ready. All work enqueued by an earlier call in the same slot has ended. */
 bool sl_nccl_describe(struct sl_nccl_group *group, struct sl_nccl_call *c);
 bool sl_nccl_judge(struct sl_nccl_group *group, struct sl_nccl_call *c);
 
@@ -358,7 +327,8 @@ struct sl_nccl_channel {
     int slot[2];             /* by end: the next slot */
     bool holds[2];
     bool met; /* the other end is open, and the wire is ready */
-    void *hosts;
+    struct sl_group ends;
+    struct sl_host_line line;
 };
 
 /* The channel of WIRE. */
@@ -390,19 +360,38 @@ bool sl_nccl_hold_start(struct sl_nccl_group *group, struct sl_nccl_call *c);
 bool sl_nccl_hold_end(struct sl_nccl_group *group, const struct sl_nccl_call *c);
 /* Whether sl_test of C must answer "not done" in any case. */
 bool sl_nccl_answers_late(const struct sl_nccl_group *group, const struct sl_nccl_call *c);
-/* Called before GROUP's call number TICKET begins: releases held-back work if the beginning may wait for peers. */
+/* Called before GROUP's call number TICKET begins: releases held-back work if the beginning waits for peers, as it may
+ * in checked mode. */
 void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket);
 
-/* ---- coordinates as threads (threads.c), or as processes (processes.c, or alone.c without MPI) ---- */
+/* ---- communication between hosts (hosts.c) ---- */
 
-extern const struct sl_nccl_hosts sl_nccl_threads;
-extern const struct sl_nccl_hosts sl_nccl_processes;
+/* Fills in the id of the communicator of all coordinates, once they have met. */
+int sl_nccl_unique_id(struct sl_nccl_coordinate *me, ncclUniqueId *id);
 
-/* The engine with coordinates as processes. */
-extern const struct sl_engine_table sl_engine_nccl_processes;
-
+int sl_nccl_group_line(struct sl_nccl_group *group);
 /* Whether CALL needs the member at POSITION to begin it, too. */
 bool sl_nccl_needs(const struct sl_collective *call, int position);
+/* Begins this member's call number TICKET. In checked mode waits until all members have begun the slot's last call, and
+ * compares the call with the calls of members known to have begun it. */
+int sl_nccl_begin(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
+/* Checks, or waits, until the members needed by CALL have begun it. */
+bool sl_nccl_met(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
+int sl_nccl_meet(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket);
+
+int sl_nccl_channel_line(struct sl_nccl_channel *channel);
+/* Tells the other end that this one is open. Does not wait. */
+int sl_nccl_ends_open(struct sl_nccl_channel *channel);
+/* Lets a receiver join the channel's communicator as soon as its id is known. Returns whether it is not known yet. The
+ * watchdog calls it, too. */
+bool sl_nccl_is_apart(struct sl_nccl_channel *channel);
+/* Waits until the other end is open and this end has joined its communicator. */
+int sl_nccl_ends_meet(struct sl_nccl_channel *channel);
+/* Waits at END until the other end's count of posted or released messages is TARGET; tell tells END's own count. */
+int sl_nccl_await_count(struct sl_nccl_channel *channel, int end, uint32_t target);
+void sl_nccl_tell_count(struct sl_nccl_channel *channel, int end);
+
+/* ---- the engine (engine.c) ---- */
 
 int sl_nccl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg);
 int sl_nccl_progress(struct sl_spmd *self);

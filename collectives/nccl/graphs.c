@@ -18,9 +18,9 @@
 
 #include "collectives/nccl/engine.h"
 
-/* Limits, in seconds, of the wait of a host with held-back calls for a late host; the wait is as long as a step. It
- * costs little, since the calls wait for the late host on the device, too. But if the late host waits for a held-back
- * call, the wait is in vain: then the next wait is half as long, until a step without a wait in vain. */
+/* Limits, in seconds, of the wait, in checked mode, of a host with held-back calls for a late host; the wait is as long
+ * as a step. It costs little, since the calls wait for the late host on the device, too. But if the late host waits for
+ * a held-back call, the wait is in vain: then the next wait is half as long, until a step without a wait in vain. */
 static const double SHORTEST = 2e-3, LONGEST = 0.1;
 
 /* Argument of a start: the same bytes for the same call, independent of its number. */
@@ -126,10 +126,9 @@ static void mark_held(struct sl_nccl_group *group) {
 }
 
 static int meet_end(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
-    const struct sl_nccl_hosts *hosts = me->run->hosts;
     struct sl_nccl_channel *channel = owed->channel;
     SL_TRY(sl_nccl_passed(me, sl_nccl_enter(me, sl_nccl_waiting(channel), channel->name, channel->site)));
-    SL_TRY(sl_nccl_passed(me, hosts->channel_wait(channel, channel->end, owed->ticket)));
+    SL_TRY(sl_nccl_passed(me, sl_nccl_await_count(channel, channel->end, owed->ticket)));
     const uint32_t begun =
         channel->count[channel->end] + (channel->end == SL_NCCL_RECEIVER && channel->holds[channel->end]);
     if ((int32_t)(begun - owed->ticket) < channel->slots) sl_nccl_watch(&channel->wire, owed->slot); /* its last one */
@@ -137,11 +136,10 @@ static int meet_end(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
 }
 
 static int meet(struct sl_nccl_coordinate *me, struct sl_nccl_owed *owed) {
-    const struct sl_nccl_hosts *hosts = me->run->hosts;
     if (owed->channel) return meet_end(me, owed);
     const char *verb = sl_collective_name(&owed->call), *object = owed->group->wire.name;
     SL_TRY(sl_nccl_passed(me, sl_nccl_enter(me, verb, object, owed->call.site)));
-    SL_TRY(sl_nccl_passed(me, hosts->meet(owed->group, &owed->call, owed->ticket)));
+    SL_TRY(sl_nccl_passed(me, sl_nccl_meet(owed->group, &owed->call, owed->ticket)));
     sl_nccl_watch(&owed->group->wire, (int)(owed->ticket % SL_MAX_IN_FLIGHT));
     return SL_OK;
 }
@@ -234,16 +232,15 @@ static void note_step(struct sl_nccl_coordinate *me) {
 /* Whether all members begin GROUP's call number TICKET within PATIENCE seconds. */
 static bool await_all(struct sl_nccl_group *group, uint32_t ticket, double patience) {
     struct sl_nccl_coordinate *me = group->wire.me;
-    const struct sl_nccl_hosts *hosts = me->run->hosts;
     const struct sl_collective all = sl_describe_barrier(&group->group);
-    bool met = hosts->met(group, &all, ticket);
+    bool met = sl_nccl_met(group, &all, ticket);
     if (met || patience == 0) return met;
     const struct sl_wait_mark mark = sl_wait_begin(me->self);
     const double began = sl_now();
     int round = 0;
-    for (double waited = 0; !met && waited < patience && !hosts->progress(me); waited = sl_now() - began) {
+    for (double waited = 0; !met && waited < patience && !sl_nccl_alive(me); waited = sl_now() - began) {
         sl_nccl_pause(waited < SHORTEST ? 0 : round++);
-        met = hosts->met(group, &all, ticket);
+        met = sl_nccl_met(group, &all, ticket);
     }
     sl_wait_end(me->self, mark);
     return met;
@@ -253,8 +250,7 @@ void sl_nccl_make_way(struct sl_nccl_group *group, uint32_t ticket) {
     struct sl_nccl_coordinate *me = group->wire.me;
     struct sl_cuda_queue *queue = sl_nccl_queue(me);
     note_step(me);
-    if (sl_cuda_course(queue) != SL_CUDA_LATER || ticket < SL_MAX_IN_FLIGHT) return;
-    if (!me->run->hosts->reuses && !me->run->engine->checked) return;
+    if (!me->run->engine->checked || sl_cuda_course(queue) != SL_CUDA_LATER || ticket < SL_MAX_IN_FLIGHT) return;
     const bool whole = sl_cuda_is_whole(queue); /* if its graph cannot be complete any more, waiting is useless */
     if (await_all(group, ticket - SL_MAX_IN_FLIGHT, whole ? fmax(me->patience, SHORTEST) : 0)) return;
     if (whole) {

@@ -1,8 +1,9 @@
 /* watch.c - the watchdog: one thread per process, for all communicators.
  *
  * It asks them for errors, and measures the time of calls begun by all hosts concerned. If a run fails, the watchdog
- * aborts its communicators, so no queue waits for a peer and no host for a queue. It also sends the first message over
- * each channel's wire: connecting needs both ends, and the hosts do not wait for it. */
+ * aborts its communicators, so no queue waits for a peer and no host for a queue. It also lets
+ * channels' receivers join, and sends the first message over each channel's wire: connecting needs both ends, and the
+ * hosts do not wait for it. */
 #include "collectives/nccl/engine.h"
 
 #include <stdio.h>
@@ -72,9 +73,9 @@ static bool go_on(struct sl_nccl_wire *wire) {
 /* Checks one wire; returns whether it should be checked again soon. */
 static bool look_after(struct sl_nccl_wire *wire) {
     ncclResult_t state = ncclSuccess;
-    bool soon = false;
-    if (!sl_nccl_lock(wire)) return false;
     cudaSetDevice(wire->device); /* this thread's device: another device would get a context for nothing */
+    bool soon = wire->first_word && sl_nccl_is_apart(sl_nccl_channel_of(wire));
+    if (!sl_nccl_lock(wire)) return soon;
     const bool asked = SL_NCCL(wire, ncclCommGetAsyncError(wire->comm, &state));
     if (asked && sl_nccl_succeeded(wire, "NCCL", state) && wire->first_word && wire->state != SL_NCCL_READY) {
         soon = state == ncclInProgress || !go_on(wire);

@@ -55,7 +55,6 @@ static void make_lock(pthread_mutex_t *lock) {
 int sl_nccl_wire_open(struct sl_nccl_coordinate *me, struct sl_nccl_wire *wire, int flights) {
     struct sl_nccl_run *run = me->run;
     wire->me = me;
-    wire->state = SL_NCCL_OPENING;
     make_lock(&wire->lock);
     wire->flight = calloc((size_t)flights, sizeof *wire->flight);
     bool made = wire->flight && SL_NCCL_CUDA(wire, cudaGetDevice(&wire->device)) &&
@@ -149,7 +148,7 @@ void sl_nccl_abort(struct sl_nccl_coordinate *me) {
 }
 
 int sl_nccl_passed(struct sl_nccl_coordinate *me, int status) {
-    if (status && me->run->hosts->progress(me)) sl_nccl_abort(me);
+    if (status && sl_nccl_alive(me)) sl_nccl_abort(me);
     return status;
 }
 
@@ -158,7 +157,7 @@ int sl_nccl_fail(struct sl_nccl_wire *wire, const char *verb, const char *site) 
     pthread_mutex_lock(&wire->lock);
     const struct sl_error failure = wire->failure;
     pthread_mutex_unlock(&wire->lock);
-    if (failure.status && !me->run->hosts->progress(me)) {
+    if (failure.status && !sl_nccl_alive(me)) {
         sl_fail(me->self, SL_FAILED, "%s %s at %s: %s", verb, wire->name, site, failure.message);
         me->run->below->give_up(me->self, SL_FAILED);
     }
@@ -194,7 +193,7 @@ int sl_nccl_await_ready(struct sl_nccl_wire *wire, const char *verb, const char 
         if (locked) sl_nccl_unlock(wire);
         if (ready) return SL_OK;
         if (failed || is_late(wire, began, "the communicator")) return sl_nccl_fail(wire, verb, site);
-        SL_TRY(sl_nccl_passed(wire->me, wire->me->run->hosts->progress(wire->me)));
+        SL_TRY(sl_nccl_passed(wire->me, sl_nccl_alive(wire->me)));
         sl_nccl_pause(round);
     }
 }
@@ -210,7 +209,7 @@ int sl_nccl_wire_adopt(struct sl_nccl_wire *wire, ncclComm_t *split, const char 
     const double began = sl_now();
     for (int round = 0; !__atomic_load_n(split, __ATOMIC_ACQUIRE); round++) {
         if (is_late(wire, began, "the communicator")) return sl_nccl_fail(wire, verb, site);
-        SL_TRY(sl_nccl_passed(wire->me, wire->me->run->hosts->progress(wire->me)));
+        SL_TRY(sl_nccl_passed(wire->me, sl_nccl_alive(wire->me)));
         sl_nccl_pause(round);
     }
     pthread_mutex_lock(&wire->lock);
@@ -239,7 +238,7 @@ int sl_nccl_await_flight(struct sl_nccl_wire *wire, int flight) {
     const struct sl_wait_mark mark = sl_wait_begin(me->self);
     for (int round = 0;; round++) {
         const bool landed = sl_nccl_has_landed(wire, flight);
-        SL_TRY(sl_nccl_passed(me, me->run->hosts->progress(me))); /* a flight ended by an abort has not landed */
+        SL_TRY(sl_nccl_passed(me, sl_nccl_alive(me))); /* a flight ended by an abort has not landed */
         if (landed && !atomic_load(&me->run->failed)) break;
         if (has_failed(wire)) return sl_nccl_fail(wire, awaited->place.verb, awaited->place.site);
         sl_nccl_pause(round);

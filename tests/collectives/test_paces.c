@@ -7,8 +7,8 @@
 enum { NUMBERS = 40, CALLS = 24, MESSAGES = 4, STEPS = 60, LEARNED = 2, LATE_MS = 500, MOST = 4 };
 
 /* Results of a coordinate: steps that were graphs; steps with a part outside a graph, among all, at the late step, and
- * after it; whether it is a process. */
-enum { GRAPHS, PARTED, LATE, LATER, APART, TOLD };
+ * after it; whether its calls begin only when its peers have begun their earlier ones. */
+enum { GRAPHS, PARTED, LATE, LATER, ASKS, TOLD };
 
 struct pace {
     int steps, late; /* coordinate 1 sleeps before this step; less than 0: never */
@@ -89,11 +89,10 @@ static struct sl_graph_report report_now(void) {
     return report;
 }
 
-/* Runs on the program's own engine: of processes, or of threads, which know each other's calls. */
 static int pace_program(struct sl_spmd *self, void *arg) {
     struct pace *pace = arg;
     struct own own = {.self = self};
-    int32_t told[TOLD] = {[APART] = self->engine->table->apart};
+    int32_t told[TOLD] = {[ASKS] = self->engine->checked};
     SL_TRY(open_own(&own));
     for (int step = 0; step < pace->steps; step++) {
         int32_t host[NUMBERS];
@@ -120,14 +119,15 @@ static int pace_program(struct sl_spmd *self, void *arg) {
 }
 
 /* SL_TEST_STEPS: how many steps, for a look at how many are graphs. */
-static void run_pace(const char *mesh, struct pace *pace) {
+static void run_pace(const char *mesh, bool checked, struct pace *pace) {
     const char *steps = getenv("SL_TEST_STEPS");
     struct sl_error error;
     pace->steps = steps ? atoi(steps) : STEPS;
-    const int status = run_on((struct test_run){.mesh = mesh, .arg = pace}, pace_program, &error);
+    const int status = run_on((struct test_run){.mesh = mesh, .checked = checked, .arg = pace}, pace_program, &error);
     if (status) fail_msg("on %s: status %d: %s", mesh, status, error.message);
     if (!has_results() || !sl_device.report_graphs) return;
-    printf("# %s, %d steps; graphs, in part, in part in the late step, and after it:", mesh, pace->steps);
+    printf("# %s%s, %d steps; graphs, in part, in part in the late step, and after it:", mesh,
+           checked ? ", checked" : "", pace->steps);
     for (int c = 0; c < MOST && pace->told[c][GRAPHS]; c++)
         printf(" %d %d %d %d%s", pace->told[c][GRAPHS], pace->told[c][PARTED], pace->told[c][LATE],
                pace->told[c][LATER], c + 1 < MOST && pace->told[c + 1][GRAPHS] ? "," : "\n");
@@ -138,24 +138,28 @@ static bool has_graphs(void) { return sl_device.report_graphs && !strcmp(test_en
 static const char *const meshes[] = {"y=1,x=2", "y=1,x=4", "y=2,x=2"};
 static const int sizes[] = {2, 4, 4};
 
+/* Whether to run in checked mode, too. Processes then compare calls outside graphs. */
+static int modes(void) { return has_graphs() && !sl_engine_find(test_engine)->apart ? 2 : 1; }
+
 /* A machine with other work may keep a process from its core for longer than any host waits: the better run counts. */
 enum { TRIES = 2 };
 
 static int fewer(int a, int b) { return a < b ? a : b; }
 
-/* Waits for slower hosts are short: except for the first steps, three quarters are graphs, and more if cores are
- * free. */
+/* All steps are graphs except for the first ones; in checked mode waits for slower hosts are short: three quarters are
+ * graphs, and more if cores are free. */
 static void most_steps_are_graphs(void **state) {
     (void)state;
-    for (int m = 0; m < 3; m++) {
+    for (int run = 0; run < 3 * modes(); run++) {
+        const int m = run % 3, checked = run / 3;
         int parted[MOST] = {STEPS, STEPS, STEPS, STEPS}, graphs = 0;
         for (int try = 0; try < TRIES; try++) {
             struct pace pace = {.late = -1};
-            run_pace(meshes[m], &pace);
+            run_pace(meshes[m], checked, &pace);
             for (int c = 0; c < sizes[m] && has_graphs(); c++) {
                 const int32_t *told = pace.told[c];
                 assert_int_equal(told[GRAPHS], pace.steps - LEARNED);
-                graphs = told[APART] ? told[GRAPHS] : 0;
+                graphs = told[ASKS] ? told[GRAPHS] : 0;
                 parted[c] = fewer(parted[c], told[PARTED]);
             }
         }
@@ -163,20 +167,21 @@ static void most_steps_are_graphs(void **state) {
     }
 }
 
-/* Members of the late coordinate's group do not wait for it: they part that step's graph. Threads need not. */
+/* Members of the late coordinate's group do not wait for it. In checked mode they part that step's graph. */
 static void a_late_host_costs_one_step(void **state) {
     (void)state;
-    for (int m = 0; m < 3; m++) {
+    for (int run = 0; run < 3 * modes(); run++) {
+        const int m = run % 3, checked = run / 3;
         int later[MOST] = {STEPS, STEPS, STEPS, STEPS}, steps = 0;
         for (int try = 0; try < TRIES; try++) {
             struct pace pace = {.late = STEPS / 2};
-            run_pace(meshes[m], &pace);
+            run_pace(meshes[m], checked, &pace);
             for (int c = 0; c < sizes[m] && has_graphs(); c++) {
                 const int32_t *told = pace.told[c];
                 const bool waits = c != 1 && (c == 0 || m == 1);
                 assert_int_equal(told[GRAPHS], pace.steps - LEARNED);
-                if (waits) assert_int_equal(told[LATE], told[APART]);
-                steps = told[APART] ? pace.steps - pace.late : 0;
+                if (waits) assert_int_equal(told[LATE], told[ASKS]);
+                steps = told[ASKS] ? pace.steps - pace.late : 0;
                 later[c] = fewer(later[c], told[LATER]);
             }
         }
