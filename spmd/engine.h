@@ -131,8 +131,8 @@ struct sl_channel {
 
 /* A line between the members of a group, for an engine built on another one: each member tells the others a count,
  * which only rises (modulo 2^32) and begins with 0, and waits for theirs. A message may go with a count. */
-struct sl_host_line {
-    const struct sl_group *group; /* lives until the line is closed */
+struct sl_engine_line {
+    const struct sl_group *group; /* lives as long as this struct is used */
     int64_t number;               /* the same at all members; no two lines of a coordinate pair have the same number */
     size_t bytes;                 /* of a message */
     int kept;                     /* counts for which a message is kept: the message of a count replaces that of the
@@ -231,20 +231,20 @@ struct sl_engine_table {
     bool (*is_gone)(int coordinate);
     /* Opens this member's end of a line, without waiting. Returns NULL, or why it cannot be opened. The end of the run
      * closes all lines. */
-    const char *(*line_open)(struct sl_spmd *self, struct sl_host_line *line);
+    const char *(*line_open)(struct sl_spmd *self, struct sl_engine_line *line);
     /* Closes this member's end. All counts told to it have been heard. May wait. */
-    int (*line_close)(struct sl_spmd *self, struct sl_host_line *line);
+    int (*line_close)(struct sl_spmd *self, struct sl_engine_line *line);
     /* Tells the members at least for which TO is set (NULL: all) that this one's count is COUNT. MESSAGE may be NULL.
      * Does not wait; the end of the run also ends it. */
-    void (*line_tell)(struct sl_spmd *self, struct sl_host_line *line, uint32_t count, const void *message,
+    void (*line_tell)(struct sl_spmd *self, struct sl_engine_line *line, uint32_t count, const void *message,
                       const bool *to);
     /* WAITS: waits until the member at POSITION has told COUNT. Otherwise only looks for its latest count. */
-    int (*line_hear)(struct sl_spmd *self, struct sl_host_line *line, int position, uint32_t count, bool waits);
+    int (*line_hear)(struct sl_spmd *self, struct sl_engine_line *line, int position, uint32_t count, bool waits);
     /* Whether it has been heard that the member at POSITION has told COUNT. Any thread may call it. Each member's first
      * count is heard during any call. */
-    bool (*line_heard)(const struct sl_host_line *line, int position, uint32_t count);
+    bool (*line_heard)(const struct sl_engine_line *line, int position, uint32_t count);
     /* The message that went with a heard count. */
-    const void *(*line_message)(const struct sl_host_line *line, int position, uint32_t count);
+    const void *(*line_message)(const struct sl_engine_line *line, int position, uint32_t count);
 };
 
 SL_END_C

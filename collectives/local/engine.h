@@ -231,13 +231,13 @@ int sl_local_channel_take(struct sl_spmd *self, struct sl_channel *channel, cons
 int sl_local_channel_release(struct sl_spmd *self, struct sl_channel *channel);
 void sl_local_channels_close(struct sl_local_run *run);
 
-const char *sl_local_line_open(struct sl_spmd *self, struct sl_host_line *line);
-int sl_local_line_close(struct sl_spmd *self, struct sl_host_line *line);
-void sl_local_line_tell(struct sl_spmd *self, struct sl_host_line *line, uint32_t count, const void *message,
+const char *sl_local_line_open(struct sl_spmd *self, struct sl_engine_line *line);
+int sl_local_line_close(struct sl_spmd *self, struct sl_engine_line *line);
+void sl_local_line_tell(struct sl_spmd *self, struct sl_engine_line *line, uint32_t count, const void *message,
                         const bool *to);
-int sl_local_line_hear(struct sl_spmd *self, struct sl_host_line *line, int position, uint32_t count, bool waits);
-bool sl_local_line_heard(const struct sl_host_line *line, int position, uint32_t count);
-const void *sl_local_line_message(const struct sl_host_line *line, int position, uint32_t count);
+int sl_local_line_hear(struct sl_spmd *self, struct sl_engine_line *line, int position, uint32_t count, bool waits);
+bool sl_local_line_heard(const struct sl_engine_line *line, int position, uint32_t count);
+const void *sl_local_line_message(const struct sl_engine_line *line, int position, uint32_t count);
 void sl_local_lines_close(struct sl_local_run *run);
 
 SL_END_C

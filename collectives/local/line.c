@@ -18,9 +18,9 @@ struct sl_local_line {
     struct member member[];
 };
 
-static size_t pitch(const struct sl_host_line *line) { return sl_round_up(line->bytes, SL_CACHE_LINE); }
+static size_t pitch(const struct sl_engine_line *line) { return sl_round_up(line->bytes, SL_CACHE_LINE); }
 
-static struct sl_local_line *new_line(const struct sl_host_line *wanted) {
+static struct sl_local_line *new_line(const struct sl_engine_line *wanted) {
     const size_t size = (size_t)wanted->group->size, each = pitch(wanted) * (size_t)wanted->kept;
     struct sl_local_line *line = sl_local_take(sizeof *line + size * (sizeof *line->member + each));
     if (!line) return NULL;
@@ -31,14 +31,14 @@ static struct sl_local_line *new_line(const struct sl_host_line *wanted) {
     return line;
 }
 
-static bool is_same(const struct sl_local_line *line, const struct sl_host_line *wanted) {
+static bool is_same(const struct sl_local_line *line, const struct sl_engine_line *wanted) {
     bool same = line->number == wanted->number && line->group.size == wanted->group->size;
     for (int i = 0; i < line->group.size && same; i++)
         same = sl_group_member(&line->group, i) == sl_group_member(wanted->group, i);
     return same;
 }
 
-const char *sl_local_line_open(struct sl_spmd *self, struct sl_host_line *wanted) {
+const char *sl_local_line_open(struct sl_spmd *self, struct sl_engine_line *wanted) {
     struct sl_local_run *run = sl_local_self(self)->run;
     pthread_mutex_lock(&run->opening);
     struct sl_local_line **at = &run->coordinate[sl_group_member(wanted->group, 0)].lines;
@@ -50,7 +50,7 @@ const char *sl_local_line_open(struct sl_spmd *self, struct sl_host_line *wanted
 }
 
 /* The last member frees it. Afterwards no verdict refers to it as an awaited word. */
-int sl_local_line_close(struct sl_spmd *self, struct sl_host_line *closed) {
+int sl_local_line_close(struct sl_spmd *self, struct sl_engine_line *closed) {
     struct sl_local_run *run = sl_local_self(self)->run;
     struct sl_local_line *line = closed->state, **at = &run->coordinate[sl_group_member(&line->group, 0)].lines;
     pthread_mutex_lock(&run->opening);
@@ -74,32 +74,32 @@ void sl_local_lines_close(struct sl_local_run *run) {
     }
 }
 
-static struct member *member_of(const struct sl_host_line *line, int position) {
+static struct member *member_of(const struct sl_engine_line *line, int position) {
     return &((struct sl_local_line *)line->state)->member[position];
 }
 
-static char *place_of(const struct sl_host_line *line, int position, uint32_t count) {
+static char *place_of(const struct sl_engine_line *line, int position, uint32_t count) {
     return member_of(line, position)->messages + pitch(line) * (count % (uint32_t)line->kept);
 }
 
-void sl_local_line_tell(struct sl_spmd *self, struct sl_host_line *line, uint32_t count, const void *message,
+void sl_local_line_tell(struct sl_spmd *self, struct sl_engine_line *line, uint32_t count, const void *message,
                         const bool *to) {
     (void)self, (void)to;
     if (message) memcpy(place_of(line, line->group->rank, count), message, line->bytes);
     sl_local_post(&member_of(line, line->group->rank)->count, count);
 }
 
-int sl_local_line_hear(struct sl_spmd *self, struct sl_host_line *line, int position, uint32_t count, bool waits) {
+int sl_local_line_hear(struct sl_spmd *self, struct sl_engine_line *line, int position, uint32_t count, bool waits) {
     if (!waits) return SL_OK;
     return sl_local_wait(sl_local_self(self), &member_of(line, position)->count, count,
                          sl_group_member(line->group, position), NULL);
 }
 
 /* SC: of two members that tell counts and then look for each other's, at least one hears the other's. */
-bool sl_local_line_heard(const struct sl_host_line *line, int position, uint32_t count) {
+bool sl_local_line_heard(const struct sl_engine_line *line, int position, uint32_t count) {
     return sl_local_reached(atomic_load(&member_of(line, position)->count.value), count);
 }
 
-const void *sl_local_line_message(const struct sl_host_line *line, int position, uint32_t count) {
+const void *sl_local_line_message(const struct sl_engine_line *line, int position, uint32_t count) {
     return place_of(line, position, count);
 }

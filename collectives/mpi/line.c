@@ -35,7 +35,7 @@ struct member {
 struct sl_mpi_line {
     struct sl_mpi_line *next;
     struct sl_mpi_run *run;
-    const struct sl_group *group;
+    struct sl_group group;
     int tag, kept;
     size_t pitch;        /* bytes of a message, rounded up */
     int unheard;         /* number of other members that have told nothing yet */
@@ -60,7 +60,7 @@ static void free_sent(struct sent *sent) {
 }
 
 static void free_line(struct sl_mpi_line *line) {
-    for (int i = 0; i < line->group->size; i++) {
+    for (int i = 0; i < line->group.size; i++) {
         if (line->member[i].request != MPI_REQUEST_NULL) MPI_Request_free(&line->member[i].request);
     }
     free_sent(line->sent);
@@ -68,13 +68,13 @@ static void free_line(struct sl_mpi_line *line) {
     free(line);
 }
 
-static struct sl_mpi_line *new_line(struct sl_mpi_run *run, const struct sl_host_line *wanted) {
+static struct sl_mpi_line *new_line(struct sl_mpi_run *run, const struct sl_engine_line *wanted) {
     const size_t size = (size_t)wanted->group->size, pitch = sl_round_up(wanted->bytes, sizeof(max_align_t));
     const size_t letter = sizeof(struct letter) + pitch, each = letter + pitch * (size_t)wanted->kept;
     struct sl_mpi_line *line = calloc(1, sizeof *line + size * (sizeof *line->member + each) + sizeof(max_align_t));
     if (!line) return NULL;
     line->run = run;
-    line->group = wanted->group;
+    line->group = *wanted->group;
     line->tag = (int)wanted->number;
     line->kept = wanted->kept;
     line->pitch = pitch;
@@ -91,12 +91,12 @@ static struct sl_mpi_line *new_line(struct sl_mpi_run *run, const struct sl_host
 static bool await_letter(struct sl_mpi_line *line, int position) {
     struct member *member = &line->member[position];
     return sl_mpi_ok(line->run,
-                     MPI_Irecv(member->letter, bytes_of(line, true), MPI_BYTE, sl_group_member(line->group, position),
+                     MPI_Irecv(member->letter, bytes_of(line, true), MPI_BYTE, sl_group_member(&line->group, position),
                                line->tag, line->run->wire, &member->request),
                      "a line");
 }
 
-const char *sl_mpi_line_open(struct sl_spmd *self, struct sl_host_line *wanted) {
+const char *sl_mpi_line_open(struct sl_spmd *self, struct sl_engine_line *wanted) {
     struct sl_mpi_run *run = sl_mpi_self(self);
     if (wanted->number > sl_mpi_process()->largest_tag) return "this MPI has no tags for so many";
     struct sl_mpi_line *line = new_line(run, wanted);
@@ -104,8 +104,8 @@ const char *sl_mpi_line_open(struct sl_spmd *self, struct sl_host_line *wanted) 
     wanted->state = line;
     line->next = run->lines;
     run->lines = line;
-    for (int i = 0; i < line->group->size; i++) {
-        if (i != line->group->rank && !await_letter(line, i)) break;
+    for (int i = 0; i < line->group.size; i++) {
+        if (i != line->group.rank && !await_letter(line, i)) break;
     }
     return NULL;
 }
@@ -135,12 +135,12 @@ static int receiver(void *of) {
     return line->sent ? line->sent->to : -1;
 }
 
-int sl_mpi_line_close(struct sl_spmd *self, struct sl_host_line *closed) {
+int sl_mpi_line_close(struct sl_spmd *self, struct sl_engine_line *closed) {
     struct sl_mpi_run *run = sl_mpi_self(self);
     struct sl_mpi_line *line = closed->state, **at = &run->lines;
     SL_TRY(sl_mpi_wait(run, &(struct sl_mpi_wait){has_sent, receiver, line, false}));
     if (run->proposed) return sl_mpi_await_end(run);
-    for (int i = 0; i < line->group->size; i++) sl_mpi_withdraw_receive(&line->member[i].request, sl_now() + 1);
+    for (int i = 0; i < line->group.size; i++) sl_mpi_withdraw_receive(&line->member[i].request, sl_now() + 1);
     while (*at != line) at = &(*at)->next;
     *at = line->next;
     free_line(line);
@@ -157,7 +157,7 @@ static void send(struct sl_mpi_line *line, int position, uint32_t count, const v
         return;
     }
     if (one == line->unused) line->unused = one->next;
-    one->to = sl_group_member(line->group, position);
+    one->to = sl_group_member(&line->group, position);
     one->letter.count = count;
     one->letter.has_message = message != NULL;
     if (message) memcpy(one->letter.message, message, bytes);
@@ -168,13 +168,13 @@ static void send(struct sl_mpi_line *line, int position, uint32_t count, const v
     if (sl_mpi_ok(line->run, code, "a line")) sl_mpi_ring_for_letter(one->to);
 }
 
-void sl_mpi_line_tell(struct sl_spmd *self, struct sl_host_line *of, uint32_t count, const void *message,
+void sl_mpi_line_tell(struct sl_spmd *self, struct sl_engine_line *of, uint32_t count, const void *message,
                       const bool *to) {
     struct sl_mpi_line *line = of->state;
     (void)self;
     sweep(line);
-    for (int i = 0; i < line->group->size; i++) {
-        if (i != line->group->rank && (!to || to[i])) send(line, i, count, message, of->bytes);
+    for (int i = 0; i < line->group.size; i++) {
+        if (i != line->group.rank && (!to || to[i])) send(line, i, count, message, of->bytes);
     }
 }
 
@@ -202,11 +202,11 @@ static bool has_heard(const struct sl_mpi_line *line, int position, uint32_t cou
     return (int32_t)(atomic_load_explicit(&line->member[position].heard, memory_order_acquire) - count) >= 0;
 }
 
-bool sl_mpi_line_heard(const struct sl_host_line *line, int position, uint32_t count) {
+bool sl_mpi_line_heard(const struct sl_engine_line *line, int position, uint32_t count) {
     return has_heard(line->state, position, count);
 }
 
-const void *sl_mpi_line_message(const struct sl_host_line *line, int position, uint32_t count) {
+const void *sl_mpi_line_message(const struct sl_engine_line *line, int position, uint32_t count) {
     return place_of(line->state, position, count);
 }
 
@@ -224,10 +224,10 @@ static bool is_told(void *of) {
 
 static int teller(void *of) {
     const struct awaited *awaited = of;
-    return sl_group_member(awaited->line->group, awaited->position);
+    return sl_group_member(&awaited->line->group, awaited->position);
 }
 
-int sl_mpi_line_hear(struct sl_spmd *self, struct sl_host_line *of, int position, uint32_t count, bool waits) {
+int sl_mpi_line_hear(struct sl_spmd *self, struct sl_engine_line *of, int position, uint32_t count, bool waits) {
     struct sl_mpi_run *run = sl_mpi_self(self);
     struct awaited awaited = {of->state, position, count};
     const bool told = is_told(&awaited);
@@ -240,8 +240,8 @@ int sl_mpi_line_hear(struct sl_spmd *self, struct sl_host_line *of, int position
 
 static void advance(struct sl_mpi_run *run) {
     for (struct sl_mpi_line *line = run->lines; line; line = line->next) {
-        for (int i = 0; i < line->group->size && line->unheard; i++) {
-            if (i != line->group->rank && !has_heard(line, i, 1)) listen(line, i);
+        for (int i = 0; i < line->group.size && line->unheard; i++) {
+            if (i != line->group.rank && !has_heard(line, i, 1)) listen(line, i);
         }
     }
 }
@@ -257,7 +257,7 @@ static bool is_sending(const struct sl_mpi_run *run) {
 
 static void withdraw(struct sl_mpi_run *run, double end) {
     for (struct sl_mpi_line *line = run->lines; line; line = line->next) {
-        for (int i = 0; i < line->group->size; i++) sl_mpi_withdraw_receive(&line->member[i].request, end);
+        for (int i = 0; i < line->group.size; i++) sl_mpi_withdraw_receive(&line->member[i].request, end);
     }
 }
 

@@ -135,13 +135,13 @@ extern const struct sl_mpi_carrier sl_mpi_channels;
 
 /* ---- lines for an engine above, which uses neither groups nor channels of this one (line.c) ---- */
 
-const char *sl_mpi_line_open(struct sl_spmd *self, struct sl_host_line *line);
-int sl_mpi_line_close(struct sl_spmd *self, struct sl_host_line *line);
-void sl_mpi_line_tell(struct sl_spmd *self, struct sl_host_line *line, uint32_t count, const void *message,
+const char *sl_mpi_line_open(struct sl_spmd *self, struct sl_engine_line *line);
+int sl_mpi_line_close(struct sl_spmd *self, struct sl_engine_line *line);
+void sl_mpi_line_tell(struct sl_spmd *self, struct sl_engine_line *line, uint32_t count, const void *message,
                       const bool *to);
-int sl_mpi_line_hear(struct sl_spmd *self, struct sl_host_line *line, int position, uint32_t count, bool waits);
-bool sl_mpi_line_heard(const struct sl_host_line *line, int position, uint32_t count);
-const void *sl_mpi_line_message(const struct sl_host_line *line, int position, uint32_t count);
+int sl_mpi_line_hear(struct sl_spmd *self, struct sl_engine_line *line, int position, uint32_t count, bool waits);
+bool sl_mpi_line_heard(const struct sl_engine_line *line, int position, uint32_t count);
+const void *sl_mpi_line_message(const struct sl_engine_line *line, int position, uint32_t count);
 extern const struct sl_mpi_carrier sl_mpi_lines;
 
 SL_END_C

@@ -230,7 +230,7 @@ struct sl_nccl_group {
     struct sl_nccl_group *next;
     struct sl_nccl_wire wire;
     struct sl_group group;
-    struct sl_host_line line;
+    struct sl_engine_line line;
     struct sl_call_note mine[SL_MAX_IN_FLIGHT]; /* in checked mode, by the count of calls; and counts of calls: */
     uint32_t begun, compared[SL_NCCL_MOST];     /* begun here, and by member compared */
     uint32_t started;
@@ -328,7 +328,7 @@ struct sl_nccl_channel {
     bool holds[2];
     bool met; /* the other end is open, and the wire is ready */
     struct sl_group ends;
-    struct sl_host_line line;
+    struct sl_engine_line line;
 };
 
 /* The channel of WIRE. */

@@ -15,7 +15,7 @@ static const struct sl_engine_table *below(const struct sl_nccl_coordinate *me) 
 
 int sl_nccl_unique_id(struct sl_nccl_coordinate *me, ncclUniqueId *id) {
     const struct sl_group *all = &me->world->group;
-    struct sl_host_line line = {.group = all, .bytes = sizeof *id, .kept = 1};
+    struct sl_engine_line line = {.group = all, .bytes = sizeof *id, .kept = 1};
     const char *reason = below(me)->line_open(me->self, &line);
     if (reason) return sl_fail(me->self, SL_FAILED, "the group \"*\": %s", reason);
     if (all->rank == 0) {
@@ -41,10 +41,10 @@ bool sl_nccl_needs(const struct sl_collective *call, int position) {
 int sl_nccl_group_line(struct sl_nccl_group *group) {
     struct sl_nccl_coordinate *me = group->wire.me;
     const bool checked = me->run->engine->checked;
-    group->line = (struct sl_host_line){.group = &group->group,
-                                        .number = 2 * (int64_t)me->opened + 1,
-                                        .bytes = checked ? sizeof *group->mine : 0,
-                                        .kept = checked ? 2 * SL_MAX_IN_FLIGHT : 0};
+    group->line = (struct sl_engine_line){.group = &group->group,
+                                          .number = 2 * (int64_t)me->opened + 1,
+                                          .bytes = checked ? sizeof *group->mine : 0,
+                                          .kept = checked ? 2 * SL_MAX_IN_FLIGHT : 0};
     const char *reason = below(me)->line_open(me->self, &group->line);
     return reason ? sl_fail(me->self, SL_FAILED, "the group \"%s\": %s", group->group.name, reason) : SL_OK;
 }
@@ -140,7 +140,7 @@ int sl_nccl_channel_line(struct sl_nccl_channel *channel) {
     const int *kept = sl_list_kept(me->self, 2, ends);
     channel->ends = (struct sl_group){
         .size = channel->from == channel->to ? 1 : 2, .rank = channel->end, .members = {.list = kept}};
-    channel->line = (struct sl_host_line){
+    channel->line = (struct sl_engine_line){
         .group = &channel->ends, .number = number_of(channel), .bytes = sizeof(struct opening), .kept = 1};
     const char *reason = kept ? below(me)->line_open(me->self, &channel->line) : "no memory";
     if (!reason) return SL_OK;
