@@ -2,7 +2,10 @@
  *
  * A sequence is cut into 2 blocks for each of PARTS coordinates. Coordinate PART has block PART, and after it block
  * 2 PARTS - 1 - PART: one near the sequence's beginning and one near its end, so that causal attention is equal work
- * for all of them. If nothing is divided, the sequence is one block. */
+ * for all of them. If nothing is divided, the sequence is one block.
+ *
+ * With LEAVES, a sequence has 2 LEAVES blocks, whatever the number of coordinates, and a coordinate has the blocks of
+ * neighbouring leaves: leaf i is the blocks i and 2 LEAVES - 1 - i. Sums over leaves then have one order. */
 #ifndef SL_SPMD_CUT_H
 #define SL_SPMD_CUT_H
 
@@ -12,6 +15,7 @@ SL_BEGIN_C
 
 struct sl_cut {
     int parts, part; /* parts 0 counts as 1 */
+    int leaves;      /* a multiple of parts; 0: none */
 };
 
 static inline int sl_cut_parts(struct sl_cut cut) { return cut.parts > 1 ? cut.parts : 1; }
@@ -30,6 +34,21 @@ static inline uint32_t sl_cut_row(struct sl_cut cut, uint32_t sequence, uint32_t
     const uint32_t parts = (uint32_t)cut.parts;
     if (parts < 2) return row;
     return row / sequence * sequence * parts + (uint32_t)sl_cut_position(cut, (int)sequence, (int)(row % sequence));
+}
+
+/* ---- leaves ---- */
+
+/* Blocks of a sequence on each coordinate, if there are leaves; otherwise 1: its rows are not divided further. */
+static inline int sl_cut_own_blocks(struct sl_cut cut) { return cut.leaves ? 2 * cut.leaves / sl_cut_parts(cut) : 1; }
+/* The coordinate's leaf that has its block BLOCK; blocks of several sequences follow each other. */
+static inline int sl_cut_leaf(struct sl_cut cut, int block) {
+    const int own = sl_cut_own_blocks(cut), i = block % own;
+    return i < own / 2 || own == 1 ? i : own - 1 - i;
+}
+/* Number among the OWN times parts blocks of the whole sequence of the coordinate's block BLOCK of OWN. */
+static inline int sl_cut_number(struct sl_cut cut, int own, int block) {
+    const int before = cut.part * (own / 2);
+    return block < own / 2 ? before + block : own * sl_cut_parts(cut) - before - own + block;
 }
 
 SL_END_C

@@ -62,10 +62,11 @@ static int read_axes(struct sl_job *job, struct sl_error *error) {
 
 static int refuse_leaves(const struct sl_job *job, struct sl_error *error) {
     const char *text = job->options->exact, *data = sl_job_axis(job, SL_JOB_DATA), *other = job->type->leaf_axis;
+    const char *context = job->type->context_axis;
     if (!other)
         return sl_error_set(error, SL_BAD_INPUT, "--exact %.80s: only the axis %s has leaves, %s=N", text, data, data);
-    return sl_error_set(error, SL_BAD_INPUT, "--exact %.80s: only the axes %s and %s have leaves, %s=N,%s=W", text,
-                        data, other, data, other);
+    return sl_error_set(error, SL_BAD_INPUT, "--exact %.80s: only the axes %s, %s and %s have leaves, %s=N,%s=W,%s=C",
+                        text, data, other, context, data, other, context);
 }
 
 /* Reads the number of leaves of the batch. */
@@ -91,17 +92,37 @@ static int read_channel_leaves(struct sl_job *job, int leaves, struct sl_error *
     return SL_OK;
 }
 
-/* Reads the leaves of each axis. The default for sums over data is one leaf per replica: their order is then the
- * mesh's. */
+/* Reads the number of leaves of sequences, of two blocks each. */
+static int read_context_leaves(struct sl_job *job, int leaves, struct sl_error *error) {
+    const char *axis = job->type->context_axis;
+    const int whole = job->sequence * job->parts;
+    if ((leaves & (leaves - 1)) || leaves % job->parts)
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--exact %s=%d: it must be 1, 2, 4, ..., and %s=%d coordinates have equally many leaves",
+                            axis, leaves, axis, job->parts);
+    if (whole % (2 * leaves))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--exact %s=%d: a leaf has 2 blocks of each sequence, and %d tokens (--sequence) do not "
+                            "divide into %d blocks",
+                            axis, leaves, whole, 2 * leaves);
+    job->context_leaves = leaves;
+    return SL_OK;
+}
+
+/* Reads the leaves of each axis. The default for sums over data is one leaf per replica, and one per coordinate along
+ * the context axis: their order is then the mesh's. */
 static int read_each_axis(struct sl_job *job, const struct sl_mesh *leaves, struct sl_error *error) {
-    const char *other = job->type->leaf_axis;
+    const char *other = job->type->leaf_axis, *context = job->type->context_axis;
     job->exact = job->data;
+    if (job->parts > 1) SL_TRY(read_context_leaves(job, job->parts, error));
     for (int a = 0; a < leaves->axes; a++) {
         const char *name = leaves->axis[a].name;
         if (!strcmp(name, sl_job_axis(job, SL_JOB_DATA)))
             SL_TRY(read_data_leaves(job, leaves->axis[a].size, error));
         else if (other && !strcmp(name, other))
             SL_TRY(read_channel_leaves(job, leaves->axis[a].size, error));
+        else if (context && !strcmp(name, context))
+            SL_TRY(read_context_leaves(job, leaves->axis[a].size, error));
         else
             return refuse_leaves(job, error);
     }
@@ -391,7 +412,8 @@ int sl_worker_plan(struct sl_worker *worker, struct sl_spmd *self, struct sl_job
                      .slots = job->slots,
                      .rows = job->rows,
                      .sequence = job->sequence,
-                     .context_axis = job->parts > 1 ? job->type->context_axis : NULL,
+                     .context_axis = job->parts > 1 || job->context_leaves ? job->type->context_axis : NULL,
+                     .context_leaves = job->context_leaves,
                      .forward_only = job->forward_only,
                      .sizes_only = job->sizes_only,
                      .load = job->load,

@@ -102,11 +102,12 @@ struct sl_job {
     const struct sl_gemm_backend *gemm;
     enum sl_dtype precision; /* of products' operands */
     struct sl_optimizer_options optimizer;
-    int exact;       /* leaves of the batch (--exact); 0: none */
-    int leaves;      /* of the channels, over the type's leaf_axis; 0 or 1: none */
-    int passes;      /* through the pipeline a step */
-    int local, pass; /* samples of a replica per step, and per pass */
-    int bare_loops;  /* loops of the schedule whose stages have no layers; if any, microbatches are not joined */
+    int exact;          /* leaves of the batch (--exact); 0: none */
+    int leaves;         /* of the channels, over the type's leaf_axis; 0 or 1: none */
+    int context_leaves; /* of sequences, over the type's context_axis; 0: none */
+    int passes;         /* through the pipeline a step */
+    int local, pass;    /* samples of a replica per step, and per pass */
+    int bare_loops;     /* loops of the schedule whose stages have no layers; if any, microbatches are not joined */
     struct sl_schedule schedule; /* lowered and proven */
     int slots;                   /* slots of a channel, as proven for the schedule */
     int rows;                    /* of a microbatch */

@@ -13,8 +13,8 @@ const struct sl_option transformer_context_table[] = {
     {0},
 };
 
-/* Options and commands that have not been tried with divided sequences. */
-static const char *refused(const struct transformer_job *job) {
+/* Options and commands that have not been tried with divided sequences, or with LEAVES of them. */
+static const char *refused(const struct transformer_job *job, bool leaves) {
     const struct transformer_config *config = job->config;
     const struct sl_training_options *training = &config->training;
     const char *const command[] = {[TRANSFORMER_EVALUATE] = "transformer evaluate",
@@ -22,28 +22,41 @@ static const char *refused(const struct transformer_job *job) {
                                    [TRANSFORMER_EXPORT] = "transformer export"};
     const bool advises = training->advice && sl_option_given(config->common.command, "advice"); /* not by default */
     if (job->command != TRANSFORMER_TRAIN) return command[job->command];
-    return config->experts          ? "--experts"
-           : training->exact        ? "--exact"
-           : training->journal      ? "--journal"
-           : training->offload      ? "--offload"
-           : config->sample_every   ? "--sample-every"
-           : config->search.plan    ? "--plan"
-           : config->search.machine ? "--machine"
-           : advises                ? "--advice"
-                                    : NULL;
+    return config->experts                 ? "--experts"
+           : training->offload             ? "--offload"
+           : config->sample_every          ? "--sample-every"
+           : config->search.plan           ? "--plan"
+           : config->search.machine        ? "--machine"
+           : advises                       ? "--advice"
+           : leaves && training->fsdp      ? "--fsdp"
+           : leaves && training->zero == 2 ? "--zero 2"
+           : leaves && config->spread_head ? "--spread-head"
+                                           : NULL;
+}
+
+/* Whether --exact has leaves of sequences; a text that is no list is refused later. */
+static bool has_leaves(const struct transformer_job *job) {
+    struct sl_mesh leaves;
+    struct sl_error reason = {0};
+    const char *exact = job->command == TRANSFORMER_TRAIN ? job->config->training.exact : NULL;
+    return exact && !sl_mesh_parse(&leaves, exact, &reason) && sl_mesh_find_axis(&leaves, sl_context_axis) >= 0;
 }
 
 int transformer_check_context(const struct transformer_job *job, const struct sl_mesh *mesh, struct sl_error *error) {
     const bool divides = sl_mesh_axis_size(mesh, sl_context_axis) > 1;
-    if (divides && refused(job))
+    const bool leaves = has_leaves(job) || (divides && job->config->training.exact);
+    if (divides && refused(job, leaves))
         return sl_error_set(error, SL_BAD_INPUT,
-                            "mesh axis \"context\": %s does not take sequences that are divided over it: leave the "
+                            "mesh axis \"context\": %s does not take sequences that are divided over it%s: leave the "
                             "axis out",
-                            refused(job));
+                            refused(job, leaves), leaves ? " (--exact)" : "");
+    if (leaves && refused(job, true))
+        return sl_error_set(error, SL_BAD_INPUT, "--exact context=N: %s does not go with leaves of sequences",
+                            refused(job, true));
     if (divides && !sl_axes_end_with(mesh, sl_replica_axes, sl_context_axis))
         return sl_error_set(error, SL_BAD_INPUT,
                             "mesh axis \"context\": it comes after \"data\", as in --mesh data=2,context=2");
-    if (divides && !sl_device.shares_memory)
+    if ((divides || leaves) && !sl_device.shares_memory)
         return sl_error_set(error, SL_BAD_INPUT, "mesh axis \"context\": device %s does not take divided sequences",
                             sl_device.name);
     return SL_OK;
@@ -62,7 +75,7 @@ static void divide(struct sl_cut cut, int64_t count, int sequence, int32_t *x) {
 void transformer_divide(const struct sl_worker *worker) {
     const struct sl_job *job = worker->job;
     const struct transformer_worker *own = worker->own;
-    const struct sl_cut cut = {job->parts, sl_axis_index(worker->self, sl_context_axis)};
+    const struct sl_cut cut = {.parts = job->parts, .part = sl_axis_index(worker->self, sl_context_axis)};
     if (job->parts == 1) return;
     divide(cut, job->local, job->sequence, own->inputs);
     divide(cut, job->local, job->sequence, own->labels);

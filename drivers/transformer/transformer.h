@@ -237,7 +237,7 @@ int transformer_open_data(struct transformer_job *job, struct sl_error *error);
  * if sequences are divided. */
 bool transformer_has_documents(const struct transformer_job *job);
 static inline bool transformer_has_places(const struct transformer_job *job) {
-    return transformer_has_documents(job) || job->job.parts > 1;
+    return transformer_has_documents(job) || job->job.parts > 1 || job->job.context_leaves;
 }
 /* context.c: checks the options of divided sequences, against MESH and other options; transformer_divide reduces the
  * worker's whole sequences to this coordinate's rows. */

@@ -148,7 +148,8 @@ struct sl_context {
     int microbatches;     /* microbatches of this call of forward or backward_input; 0 counts as 1 */
     int rows;             /* rows of all these microbatches together; in backward_weight: rows of one microbatch */
     int sequence;         /* rows of a sequence, which lie one after another; 0: rows are independent of each other */
-    struct sl_cut cut;    /* of sequences, of which a coordinate has SEQUENCE rows each */
+    struct sl_cut cut;    /* of sequences, of which a coordinate has SEQUENCE rows each; with leaves, a call's
+                             microbatches and sequences are blocks of SEQUENCE rows */
     int position;         /* position of each sequence's first row */
     const int *positions; /* for sequences of one row at different positions: the position of each; otherwise NULL */
     int first_sequence;   /* number of the step's first sequence in the caches */
@@ -200,7 +201,8 @@ struct sl_plan {
     int run; /* largest number of microbatches of one forward or backward_input call; 0 counts as 1; 1 for modules that
                 do not fuse */
     int sequence;      /* rows of a sequence; 0: rows are independent of each other */
-    struct sl_cut cut; /* of sequences over CONTEXT_AXIS, which is NULL if they are not divided */
+    struct sl_cut cut; /* of sequences over CONTEXT_AXIS, which is NULL if they are not divided; leaves: as in struct
+                          sl_context */
     const char *context_axis;
     int wgrad_group;          /* microbatches of one weight-gradient product */
     const char *leaf_axis;    /* axis with LEAVES: sums over it add leaves in tree order (layers/modules/leaves.h) */
@@ -416,14 +418,22 @@ static inline const struct sl_blocks *sl_blocks_value(const struct sl_module *mo
 static inline bool sl_is_frozen(const struct sl_module *module, const struct sl_context *context, int i) {
     return context->parameters->list[module->parameter[i]].frozen;
 }
-/* Gradient of the module's parameter I; NULL if it is frozen. */
+/* Gradient of the module's parameter I, from the leaf of sequences that the microbatch belongs to; NULL if it is
+ * frozen. */
 static inline float *sl_gradient(const struct sl_module *module, const struct sl_context *context, int i) {
-    return sl_parameter_gradient(context->parameters, module->parameter[i]);
+    const struct sl_parameters *parameters = context->parameters;
+    const struct sl_parameter *parameter = &parameters->list[module->parameter[i]];
+    const struct sl_range *range = &parameters->range[parameter->range];
+    const int leaf = sl_cut_leaf(context->cut, context->microbatch);
+    if (!leaf || parameter->frozen) return sl_parameter_gradient(parameters, module->parameter[i]);
+    return parameters->apart.memory + (size_t)(leaf - 1) * parameters->apart.floats + range->apart +
+           (parameter->second ? range->count : 0) + parameter->offset;
 }
 
 /* The same gradient in parts (enum sl_parts), if it has parts. */
 static inline float *sl_gradient_parts(const struct sl_module *module, const struct sl_context *context, int i) {
-    return sl_parameter_parts(context->parameters, module->parameter[i]);
+    const bool complete = context->parameters->list[module->parameter[i]].parts == SL_COMPLETE;
+    return complete ? sl_gradient(module, context, i) : sl_parameter_parts(context->parameters, module->parameter[i]);
 }
 
 /* Address of the array at PLACE. In the stash it is the array of the context's microbatch; for W, the following

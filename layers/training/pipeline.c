@@ -35,8 +35,8 @@ static const float *batch_row(const struct sl_pipeline *p, int microbatch) {
 /* Sets the context for a call over COUNT microbatches from MICROBATCH on. */
 static void set_batch(struct sl_pipeline *p, int microbatch, int count) {
     const int first_row = microbatch * p->options.rows;
-    p->context.microbatch = microbatch;
-    p->context.microbatches = count;
+    p->context.microbatch = microbatch * sl_pipeline_blocks(p);
+    p->context.microbatches = count * sl_pipeline_blocks(p);
     p->context.rows = count * p->options.rows;
     p->context.batch = sl_batch_rows(&p->batch, first_row, p->context.rows, p->in, p->out);
     p->context.positions = p->step->positions ? p->step->positions + first_row / p->options.sequence : NULL;
@@ -297,7 +297,7 @@ static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *a
     while (sl_pipeline_group_is_due(p, weights)) {
         SL_TRY(sl_pipeline_use_stash(p, action->loop, weights->next));
         SL_TRY(begin_weight_gradients(p, action->loop));
-        set_batch(p, weights->next, count > p->options.wgrad_group ? count : 1);
+        set_batch(p, weights->next, count > p->context.wgrad_group ? count : 1);
         p->context.accumulate = weights->next > weights->first || p->step->accumulate;
         const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
         const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
@@ -366,7 +366,7 @@ static void tell(struct sl_pipeline *p, const struct sl_action *action) {
 
 static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
     tell(p, action);
-    p->context.first_microbatch = p->weights[action->loop].first;
+    p->context.first_microbatch = p->weights[action->loop].first * sl_pipeline_blocks(p);
     SL_TRY(sl_pipeline_use_parameters(p, action));
     if (sl_has_weight_gradient(action->kind)) sl_pipeline_weights_due(p, action);
     if (sl_pipeline_uses_stash(p, action)) SL_TRY(sl_pipeline_use_stash(p, action->loop, action->microbatch));

@@ -63,6 +63,10 @@ struct sl_pipeline_options {
     /* One of group_axes, over which the rows of each sequence are divided (spmd/cut.h): a coordinate has
      * SEQUENCE of them, an even number, and batches have places. NULL, or an axis of size 1: they are not divided. */
     const char *context_axis;
+    /* Leaves along context_axis, which may have size 1 then: 1, 2, 4, ..., a multiple of its size (spmd/cut.h). Modules
+     * compute each block of a sequence as a microbatch of its own, and add up gradients in tree order of the leaves:
+     * the bits do not depend on the axis's size. 0: none. */
+    int context_leaves;
     bool forward_only;  /* the pipeline will never train */
     bool keeps_outputs; /* sl_pipeline_outputs and sl_pipeline_predictions return the rows of all microbatches, as with
                            forward_only; if not set, only rows that W still needs are held, in less memory */

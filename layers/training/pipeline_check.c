@@ -31,6 +31,23 @@ static int check_leaves(struct sl_spmd *self, const struct sl_pipeline_options *
                    leaves, SL_MOST_COORDINATES, members, options->leaf_axis);
 }
 
+static int check_context_leaves(struct sl_spmd *self, const struct sl_pipeline_options *options) {
+    const int leaves = options->context_leaves;
+    if (!options->context_axis)
+        return missing(self, "the pipeline's option context_axis", "the axis of context_leaves");
+    const int members = sl_axis_size(self, options->context_axis), blocks = leaves > 0 ? 2 * leaves / members : 0;
+    if (leaves < 1 || leaves & (leaves - 1) || leaves % members || options->sequence < 1 || options->sequence % blocks)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the pipeline's option context_leaves is %d: it must be 1, 2, 4, ..., and a multiple of the %d "
+                       "coordinates along \"%s\"; their %d rows of a sequence must divide into two blocks for each of "
+                       "their leaves",
+                       leaves, members, options->context_axis, options->sequence);
+    if (options->caches || options->offload_activations)
+        return sl_fail(self, SL_BAD_INPUT, "the pipeline's option context_leaves is %d: there can be no %s", leaves,
+                       options->caches ? "caches" : "offload_activations");
+    return SL_OK;
+}
+
 static int check_options(struct sl_spmd *self, const struct sl_pipeline_options *options) {
     if (!options->axis)
         return missing(self, "the pipeline's option axis",
@@ -45,6 +62,7 @@ static int check_options(struct sl_spmd *self, const struct sl_pipeline_options 
                        "the pipeline's option sequence is %d: it must divide the %d rows of a microbatch, or be 0 if "
                        "rows are independent of each other",
                        options->sequence, options->rows);
+    if (options->context_leaves) SL_TRY(check_context_leaves(self, options));
     if (options->context_axis && sl_axis_size(self, options->context_axis) > 1 &&
         (options->sequence == 0 || options->sequence % 2 || options->caches))
         return sl_fail(self, SL_BAD_INPUT,

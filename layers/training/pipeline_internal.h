@@ -114,7 +114,17 @@ static inline size_t batch_rows(const struct sl_pipeline *p) {
 /* This coordinate's part of sequences. */
 static inline struct sl_cut sl_pipeline_cut(const struct sl_pipeline *p) {
     const char *axis = p->options.context_axis;
-    return axis ? (struct sl_cut){sl_axis_size(p->self, axis), sl_axis_index(p->self, axis)} : (struct sl_cut){0};
+    const int leaves = p->options.context_leaves;
+    return axis ? (struct sl_cut){sl_axis_size(p->self, axis), sl_axis_index(p->self, axis), leaves}
+                : (struct sl_cut){0};
+}
+/* Rows of a sequence in modules' calls: a coordinate's rows, or a block if there are leaves. */
+static inline int sl_pipeline_sequence(const struct sl_pipeline *p) {
+    return p->options.sequence / sl_cut_own_blocks(sl_pipeline_cut(p));
+}
+/* Modules' microbatches in one of the schedule: with leaves of sequences, their blocks. */
+static inline int sl_pipeline_blocks(const struct sl_pipeline *p) {
+    return p->options.context_leaves ? p->options.rows / sl_pipeline_sequence(p) : 1;
 }
 static inline int stage_of(const struct sl_pipeline *p, int loop) {
     return sl_schedule_stage(p->options.schedule, p->rank, loop);

@@ -107,12 +107,12 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .precision = options->precision,
         .storage = options->storage,
         .no_rewrite = options->no_rewrite,
-        .rows = options->rows,
-        .run = p->run,
-        .sequence = options->sequence,
+        .rows = options->rows / sl_pipeline_blocks(p),
+        .run = p->run * sl_pipeline_blocks(p),
+        .sequence = sl_pipeline_sequence(p),
         .cut = sl_pipeline_cut(p),
-        .context_axis = sl_pipeline_cut(p).parts > 1 ? options->context_axis : NULL,
-        .wgrad_group = options->wgrad_group,
+        .context_axis = sl_pipeline_cut(p).parts > 1 || options->context_leaves ? options->context_axis : NULL,
+        .wgrad_group = options->context_leaves ? 1 : options->wgrad_group,
         .leaf_axis = options->leaf_axis,
         .leaves = options->leaf_axis ? options->leaves : 0,
         .parameters = parameters,
@@ -238,6 +238,9 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
     }
     SL_TRY(sl_pipeline_plan_shards(p, parameters));
     SL_TRY(plan_slots(p));
+    p->stash.slots *= sl_pipeline_blocks(p);
+    p->again.slots *= sl_pipeline_blocks(p);
+    p->once.slots *= sl_pipeline_blocks(p);
     plan_links(p);
     SL_TRY(plan_stages(p, parameters));
     SL_TRY(sl_pipeline_plan_offload(p));
@@ -251,7 +254,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .crew = crew,
         .inputs = p->in,
         .targets = p->out,
-        .sequence = options->sequence,
+        .sequence = sl_pipeline_sequence(p),
         .cut = sl_pipeline_cut(p),
         .storage = options->storage,
         .saved = {options->storage, options->storage},
@@ -259,7 +262,7 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .stash = &p->stash,
         .again = &p->again,
         .once = p->forward_keeps ? &p->again : &p->once,
-        .wgrad_group = options->wgrad_group,
+        .wgrad_group = options->context_leaves ? 1 : options->wgrad_group,
         .groups = &p->groups,
         .gathers = &p->gathers,
         .scatters = &p->scatters,

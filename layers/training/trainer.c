@@ -1,7 +1,6 @@
 /* trainer.c - one coordinate's training run: pipeline, reduction over data, optimizer, metrics. */
 #include "layers/training/trainer.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,77 +58,19 @@ static int name_states(struct sl_trainer *t) {
     return SL_OK;
 }
 
-/* Refuses unused axes: along such an axis, each coordinate would train a model of its own. */
-static int check_axes(struct sl_spmd *self, const struct sl_trainer_options *options) {
-    const struct sl_pipeline_options *pipeline = &options->pipeline;
-    if (pipeline->context_axis && !sl_axes_end_with(self->mesh, options->data_axis, pipeline->context_axis))
-        return sl_fail(self, SL_BAD_INPUT,
-                       "the pipeline's context_axis \"%s\" must be the mesh's last of the trainer's data_axis \"%s\"",
-                       pipeline->context_axis, options->data_axis);
-    for (int a = 0; a < self->mesh->axes; a++) {
-        const struct sl_axis *axis = &self->mesh->axis[a];
-        bool used =
-            axis->size == 1 || sl_axes_have(options->data_axis, axis->name) || !strcmp(axis->name, pipeline->axis);
-        for (const char *const *list = pipeline->group_axes; !used && list && *list; list++)
-            used = sl_axes_have(*list, axis->name);
-        if (used) continue;
-        return sl_fail(self, SL_BAD_INPUT,
-                       "nothing uses the mesh's axis \"%s\": the trainer's option data_axis is \"%s\", the pipeline's "
-                       "option axis is \"%s\", and group_axes has others or none",
-                       axis->name, options->data_axis, pipeline->axis);
-    }
-    return SL_OK;
-}
-
-/* Checks the options, except the pipeline's. */
-static int check_options(struct sl_spmd *self, const struct sl_trainer_options *options) {
-    if (!options->data_axis)
-        return sl_fail(self, SL_BAD_INPUT,
-                       "the trainer's option data_axis is NULL: it must be the name of the axis whose "
-                       "coordinates have different rows, such as \"data\"; an axis that the mesh has "
-                       "not is one of size 1");
-    if (sl_axes_have(options->data_axis, options->pipeline.axis) && sl_axis_size(self, options->pipeline.axis) > 1)
-        return sl_fail(self, SL_BAD_INPUT,
-                       "the trainer's option data_axis \"%s\" has the pipeline's option axis \"%s\": rows and stages "
-                       "must lie along different axes",
-                       options->data_axis, options->pipeline.axis);
-    SL_TRY(check_axes(self, options));
-    if (options->zero < 0 || options->zero > 2)
-        return sl_fail(self, SL_BAD_INPUT, "the trainer's option zero is %d: it must be 0, 1 or 2", options->zero);
-    if (!(options->clip >= 0.0f))
-        return sl_fail(self, SL_BAD_INPUT,
-                       "the trainer's option clip is %g: it must be the largest norm of the gradients, "
-                       "or 0 for no limit",
-                       (double)options->clip);
-    const bool offloads =
-        options->offload_optimizer || options->offload_weights || options->pipeline.offload_activations;
-    if (offloads && !options->offload_directory)
-        return sl_fail(self, SL_BAD_INPUT,
-                       "the trainer's option offload_directory is NULL: it must be the folder for the "
-                       "offloaded files, such as \".\"");
-    if (options->graphs == SL_GRAPHS_ON && !sl_device.report_graphs)
-        return sl_fail(self, SL_BAD_INPUT, "the trainer's option graphs is SL_GRAPHS_ON: device %s has none",
-                       sl_device.name);
-    if (options->accumulate < 0)
-        return sl_fail(self, SL_BAD_INPUT,
-                       "the trainer's option accumulate is %d: it must be the passes in a step, or 0, "
-                       "which is one",
-                       options->accumulate);
-    const int pass = options->pipeline.rows * options->pipeline.schedule->microbatches; /* checked by the pipeline */
-    const int members = sl_axis_size(self, options->data_axis), accumulate = options->accumulate;
-    const long long passes = (long long)(accumulate ? accumulate : 1) * (options->exact ? options->exact / members : 1);
-    if (pass * passes > INT_MAX)
-        return sl_fail(self, SL_BAD_INPUT, "the batch has %lld rows (%d in a pass x passes %lld): at most %d",
-                       pass * passes, pass, passes, INT_MAX);
-    return SL_OK;
-}
-
+/* Replicas of the model: coordinates along data, but those along the context axis together. */
+static int replicas(const struct sl_trainer *t) { return data_of(t)->size / sl_trainer_sharing(t->self, &t->options); }
 /* Leaves of this coordinate; 1 without exact. */
-static int leaves(const struct sl_trainer *t) { return t->options.exact ? t->options.exact / data_of(t)->size : 1; }
+static int leaves(const struct sl_trainer *t) { return t->options.exact ? t->options.exact / replicas(t) : 1; }
 /* Passes of a leaf. */
 static int parts(const struct sl_trainer *t) { return t->options.accumulate > 0 ? t->options.accumulate : 1; }
 static int passes(const struct sl_trainer *t) { return parts(t) * leaves(t); }
 int sl_trainer_passes(const struct sl_trainer *t) { return passes(t); }
+
+/* The context axis, if training adds up leaves of sequences. */
+static const char *leaves_of_sequences(const struct sl_trainer_options *options) {
+    return options->pipeline.context_leaves && !options->pipeline.forward_only ? options->pipeline.context_axis : NULL;
+}
 
 /* Whether the members of data hold values together; each of them updates a part. */
 static bool holds_together(const struct sl_trainer *t) {
@@ -160,7 +101,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->options = *options;
     t->options.pipeline.offload_directory = options->offload_directory;
     SL_TRY(sl_pipeline_check(self, &options->pipeline, model));
-    SL_TRY(check_options(self, options));
+    SL_TRY(sl_trainer_check(self, options));
     SL_TRY(sl_model_open_parameters(self, &t->options, model, &t->parameters));
     SL_TRY(name_states(t));
     t->kernels = sl_kernels_select();
@@ -168,6 +109,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
                                      .parameters = &t->parameters,
                                      .kernels = t->kernels,
                                      .optimizer = &t->options.optimizer,
+                                     .context_axis = leaves_of_sequences(options),
                                      .clip = options->clip,
                                      .zero = options->zero,
                                      .looks = !options->ignore_nan,
@@ -176,7 +118,9 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     SL_TRY(sl_updates_open(&t->updates, options->data_axis));
     SL_TRY(tie(t, model));
     t->parameters.data_axis = options->data_axis;
-    sl_leaves_plan(&t->parameters, options->exact, data_of(t)->size, gradients);
+    sl_leaves_plan(&t->parameters, options->exact, replicas(t), gradients);
+    if (t->updates.context_axis)
+        t->parameters.apart.count = options->pipeline.context_leaves / sl_trainer_sharing(self, options);
     t->parameters.values_only = options->pipeline.forward_only;
     t->parameters.frozen = options->pipeline.forward_only ? NULL : options->freeze;
     t->parameters.adapters = options->adapters;
@@ -194,7 +138,7 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
     t->options.pipeline.passes = passes(t);
     SL_TRY(sl_pipeline_plan(&t->pipeline, self, &t->options.pipeline, model, &t->parameters));
     SL_TRY(sl_check_patterns(self, &t->updates.world, &t->parameters));
-    if (options->exact) SL_TRY(sl_leaves_check(self, options->exact, gradients, &t->parameters));
+    if (options->exact) SL_TRY(sl_leaves_check(self, options->exact, replicas(t), gradients, &t->parameters));
     t->parameters.shards_floats = shards_floats(t);
     SL_TRY(sl_model_plan_rooms(self, &t->options, model, &t->parameters));
     sl_parameters_layout(&t->parameters, data_of(t)->size, data_of(t)->rank, options->zero);
@@ -206,7 +150,8 @@ int sl_trainer_plan(struct sl_trainer **trainer, struct sl_spmd *self, const str
 
 /* Bytes of sums that wait for other leaves; then of the leaves' metrics. */
 static size_t waiting_bytes(const struct sl_trainer *t) {
-    return t->options.pipeline.forward_only ? 0 : sl_leaves_bytes(&t->parameters, leaves(t));
+    if (t->options.pipeline.forward_only) return 0;
+    return sl_leaves_bytes(&t->parameters, leaves(t)) + sl_apart_bytes(&t->parameters);
 }
 static size_t counts_bytes(const struct sl_trainer *t) {
     const size_t coordinates = (size_t)t->updates.world.size + 1;
@@ -219,6 +164,7 @@ static int open_leaves(struct sl_trainer *t) {
     t->counts = malloc(counts_bytes(t));
     if (!t->counts) return sl_fail(t->self, SL_FAILED, "no memory to train");
     sl_budget_add(&t->self->held, SL_MEMORY_RUNTIME, counts_bytes(t));
+    SL_TRY(sl_apart_open(&t->parameters, &t->self->held, &t->self->error));
     SL_TRY(sl_leaves_open(&t->leaves, &t->parameters, leaves(t), &t->self->held, &t->self->error));
     t->updates.leaves = &t->leaves;
     return SL_OK;
@@ -254,6 +200,7 @@ void sl_trainer_close(struct sl_trainer *t) {
     if (!t) return;
     sl_updates_close(&t->updates);
     sl_pipeline_close(t->pipeline);
+    sl_apart_close(&t->parameters);
     sl_parameters_close(&t->parameters);
     sl_leaves_close(&t->leaves);
     free(t->counts);
@@ -284,7 +231,7 @@ static int between_actions(void *arg) {
 /* Coordinates that differ only along axes other than data and the pipeline's axis count the same rows. */
 static struct sl_counting counting_of(const struct sl_trainer *t) {
     const int copies = t->updates.world.size / (data_of(t)->size * t->options.pipeline.schedule->ranks);
-    return (struct sl_counting){&t->updates.world, copies, t->options.data_axis};
+    return (struct sl_counting){&t->updates.world, copies, t->options.data_axis, t->options.pipeline.context_axis};
 }
 
 static int sum_metrics(struct sl_trainer *t, const struct sl_metrics *own, struct sl_metrics *metrics, bool *stop) {
@@ -332,14 +279,14 @@ static int end_passes(struct sl_trainer *t, int each, struct sl_metrics *sums) {
 
 /* Weight of a row in the mean loss of this replica or leaf; the mean of their gradients follows. */
 static float weight_of(const struct sl_trainer *t, const struct sl_batch *batch) {
-    if (batch->counted > 0) return (float)(data_of(t)->size * leaves(t) / batch->counted);
-    return 1.0f / (float)(local_rows(t) * (uint32_t)parts(t));
+    if (batch->counted > 0)
+        return (float)(data_of(t)->size * leaves(t) * sl_apart_count(&t->parameters) / batch->counted);
+    return (float)sl_apart_count(&t->parameters) / (float)(local_rows(t) * (uint32_t)parts(t));
 }
 
 /* Number of the sequences' replica: coordinates along the context axis have rows of the same sequences. */
 static uint32_t replica(const struct sl_trainer *t) {
-    const char *axis = t->options.pipeline.context_axis;
-    return (uint32_t)(data_of(t)->rank / (axis ? sl_axis_size(t->self, axis) : 1));
+    return (uint32_t)(data_of(t)->rank / sl_trainer_sharing(t->self, &t->options));
 }
 
 /* The step's pass number PASS through the pipeline, with its rows of the batch. */
@@ -349,7 +296,7 @@ static struct sl_pipeline_step pass_of(struct sl_trainer *t, const struct sl_bat
         .batch = sl_batch_rows(batch, (int)first, (int)rows, sl_pipeline_inputs(t->pipeline),
                                sl_pipeline_targets(t->pipeline)),
         .first_row = replica(t) * rows * (uint32_t)passes(t) + first,
-        .accumulate = pass % parts(t) > 0,
+        .accumulate = pass % parts(t) > 0 || t->parameters.apart.count,
         .pass = pass,
         .unread = true,
         .step_key = sl_fold_in(t->dropout, (uint32_t)t->step),
@@ -369,6 +316,7 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
     step.profile = t->profile;
     step.trace = t->trace;
     step.journal = t->recording;
+    if (t->parameters.apart.count && pass % parts(t) == 0) sl_apart_clear(&t->parameters);
     if (t->recording) sl_journal_pass(t->recording, pass, step.first_row);
     SL_TRY(sl_pipeline_train(t->pipeline, &step));
     sl_pass_sums_keep(&t->sums, pass, sl_pipeline_sums(t->pipeline));

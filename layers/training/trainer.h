@@ -30,7 +30,7 @@ struct sl_trainer_options {
     const struct sl_block_source *source; /* source of kernels to use from a file's blocks; NULL: none */
     struct sl_adapters_alone alone;       /* whether checkpoints are saved, or loaded, with adapters' values only */
     int accumulate;                       /* passes of the pipeline per step, with equally many rows each; 0: one */
-    /* Leaves, with equally many rows each, shared by the coordinates of data_axis, which is one axis then. A coordinate
+    /* Leaves, with equally many rows each, shared by the replicas along data_axis. A coordinate
      * computes its leaves one after another, and the bits do not depend on the number of coordinates
      * (layers/training/exact/leaves.h). If a parameter is sharded over data, its module must write its gradient in
      * parts (sl_gradient_parts), or each coordinate must have one leaf, with one weight gradient of the parameter. 0:
@@ -117,6 +117,10 @@ void sl_trainer_set_steps(struct sl_trainer *trainer, int64_t steps);
  * coordinate (layers/modules/not_finite.h). Some values may have been updated by then: resume from a checkpoint.
  * Messages count steps from 0: the first call is step 0. */
 int sl_trainer_step(struct sl_trainer *trainer, const struct sl_batch *batch, struct sl_metrics *metrics, bool *stop);
+/* Checks OPTIONS, except the pipeline's. SL_BAD_INPUT with an error if they do not fit each other or the mesh. */
+int sl_trainer_check(struct sl_spmd *self, const struct sl_trainer_options *options);
+/* Number of coordinates that have rows of the same sequences: those along the pipeline's context_axis. */
+int sl_trainer_sharing(struct sl_spmd *self, const struct sl_trainer_options *options);
 /* Adds times to PROFILE from the next step on. If PROFILE is NULL, stops. The caller owns PROFILE and calls
  * sl_profile_start. */
 void sl_trainer_set_profile(struct sl_trainer *trainer, struct sl_profile *profile);

@@ -24,6 +24,9 @@ int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *m
     const struct sl_trainer_options *of = sl_trainer_options_of(trainer);
     const struct sl_pipeline_options *pipeline = &of->pipeline;
     int *first = calloc((size_t)pipeline->schedule->loops, sizeof *first);
+    const char *context = pipeline->context_axis;
+    const struct sl_cut cut = {.parts = context ? sl_axis_size(self, context) : 1,
+                               .part = context ? sl_axis_index(self, context) : 0};
     const struct sl_journal_run run = {.world = sl_trainer_world(trainer),
                                        .parameters = sl_trainer_parameters(trainer),
                                        .schedule = pipeline->schedule,
@@ -31,6 +34,8 @@ int sl_trainer_open_journal(struct sl_trainer *trainer, const struct sl_model *m
                                        .data_axis = of->data_axis,
                                        .first_half = first,
                                        .rows = pipeline->rows,
+                                       .sequence = pipeline->sequence,
+                                       .cut = cut,
                                        .passes = sl_trainer_passes(trainer),
                                        .wgrad_group = pipeline->wgrad_group,
                                        .precision = pipeline->precision,

@@ -33,6 +33,7 @@ int sl_updates_open(struct sl_updates *u, const char *data_axis) {
     if (!u->completed || !u->times) return sl_fail(u->self, SL_FAILED, "no memory to train");
     SL_TRY(open_group(u->self, data_axis, &u->sums));
     SL_TRY(open_group(u->self, data_axis, &u->gathers));
+    if (u->context_axis) SL_TRY(open_group(u->self, u->context_axis, &u->sharing));
     return sl_group_axes(u->self, "*", &u->world);
 }
 
@@ -59,7 +60,7 @@ static int room(int number) { return number % SL_UPDATES_IN_FLIGHT; }
 static bool by_tree(const struct sl_updates *u) { return u->leaves && u->sums.size > 3; }
 
 double sl_updates_parts(const struct sl_updates *u) {
-    return (double)u->sums.size * (u->leaves ? u->leaves->count : 1);
+    return (double)u->sums.size * (u->leaves ? u->leaves->count : 1) * sl_apart_count(u->parameters);
 }
 
 /* Members exchange their addresses as integers. Addresses are of no use with clipping, which sums all gradients first,
@@ -79,8 +80,8 @@ void sl_updates_close(struct sl_updates *u) {
         if (sums(u, u->completed[u->summed].range)) sl_wait(u->self, &u->sum[room(u->summed)]);
     for (; u->self && u->ended < u->used; u->ended++)
         if (ends_in_gather(u, &u->completed[u->ended])) sl_wait(u->self, &u->gather[room(u->ended)]);
-    struct sl_group *const groups[] = {&u->sums, &u->gathers, &u->world, &u->tied};
-    for (int i = 0; i < 4; i++) sl_group_close(u->self, groups[i]);
+    struct sl_group *const groups[] = {&u->sums, &u->gathers, &u->world, &u->tied, &u->sharing};
+    for (int i = 0; i < 5; i++) sl_group_close(u->self, groups[i]);
     free(u->memory);
     free(u->completed);
     free(u->times);
@@ -243,24 +244,40 @@ static void push(struct sl_updates *u, int range) {
 
 static int wait_for_sums(struct sl_updates *u);
 
-static void complete(struct sl_updates *u, int range) {
-    if (u->leaves) sl_leaves_add(u->leaves, u->kernels, range, u->leaves->count - 1);
+/* If a coordinate has several leaves of the batch, and shares their sequences with others, their sum is needed now: one
+ * of these coordinates keeps it, and the others keep -0, which changes no sum. */
+static int end_leaf(struct sl_updates *u, int range, int leaf) {
+    const struct sl_range *of = &u->parameters->range[range];
+    if (!u->leaves || !sl_range_trains(u->parameters, range)) return SL_OK;
+    sl_apart_sum(u->parameters, u->kernels, range);
+    if (u->sharing.size > 1 && u->leaves->count > 1) {
+        SL_TRY(sl_psum_tree(u->self, &u->sharing, SL_F32, of->gradient, of->gradient, of->count));
+        if (u->sharing.rank) u->kernels->fill(of->count, -0.0f, of->gradient);
+    }
+    sl_leaves_add(u->leaves, u->kernels, range, leaf);
+    return SL_OK;
+}
+
+static int complete(struct sl_updates *u, int range) {
+    if (u->leaves) SL_TRY(end_leaf(u, range, u->leaves->count - 1));
     if (!u->parameters->range[range].parts_count) push(u, range);
+    return SL_OK;
 }
 
 /* Completes the layer whose gradients are in a room. */
-static void complete_layer(struct sl_updates *u) {
+static int complete_layer(struct sl_updates *u) {
     for (int range = u->layer; u->layer && range < sl_tied_range(u->parameters); range += u->parameters->loops)
-        if (sl_range_is_freed_early(u->parameters, range)) complete(u, range);
+        if (sl_range_is_freed_early(u->parameters, range)) SL_TRY(complete(u, range));
     u->layer = 0;
+    return SL_OK;
 }
 
 /* If parameters take turns in memory and gradients are not clipped, sums at once: the gradients are in memory now. */
 int sl_updates_complete(struct sl_updates *u, int loop) {
-    complete_layer(u);
+    SL_TRY(complete_layer(u));
     for (int range = 0; range < sl_tied_range(u->parameters); range++)
         if (u->parameters->range[range].loop == loop && !sl_range_is_freed_early(u->parameters, range))
-            complete(u, range);
+            SL_TRY(complete(u, range));
     if (u->parameters->turns && u->clip == 0.0f) return wait_for_sums(u);
     return u->overlap && !alone(u) ? sl_updates_advance(u) : SL_OK;
 }
@@ -395,7 +412,7 @@ int sl_updates_make_room(struct sl_updates *u, int part) {
     const int number = range[part].room ? part : 2 * u->parameters->loops + part; /* one of the two ranges has a room */
     const bool layer = range[part].loop != part;
     if (layer && part == u->layer) return SL_OK;
-    complete_layer(u);
+    SL_TRY(complete_layer(u));
     if (layer) u->layer = part;
     if (!range[number].room) return SL_OK;
     SL_TRY(wait_for_room(u, range[number].room));
@@ -426,16 +443,18 @@ static int add_tied(struct sl_updates *u, int leaf) {
     const int number = sl_tied_range(u->parameters);
     struct sl_range *range = &u->parameters->range[number];
     if (range->count == 0) return SL_OK;
-    if (range->second) u->kernels->add(range->count, range->second, range->gradient);
-    if (u->tied.size > 1) SL_TRY(sl_psum(u->self, &u->tied, SL_F32, range->gradient, range->gradient, range->count));
-    if (u->leaves) sl_leaves_add(u->leaves, u->kernels, number, leaf);
-    return SL_OK;
+    for (int of = 0; of < sl_apart_count(u->parameters); of++) {
+        float *const gradient = sl_range_gradient_of(u->parameters, number, false, of);
+        const float *second = range->second ? sl_range_gradient_of(u->parameters, number, true, of) : NULL;
+        if (second) u->kernels->add(range->count, second, gradient);
+        if (u->tied.size > 1) SL_TRY(sl_psum(u->self, &u->tied, SL_F32, gradient, gradient, range->count));
+    }
+    return end_leaf(u, number, leaf);
 }
 
 int sl_updates_end_leaf(struct sl_updates *u, int leaf) {
     const enum sl_work before = sl_profile_begin(u->profile, SL_WORK_OPTIMIZER);
-    for (int range = 0; range < sl_tied_range(u->parameters); range++)
-        sl_leaves_add(u->leaves, u->kernels, range, leaf);
+    for (int range = 0; range < sl_tied_range(u->parameters); range++) SL_TRY(end_leaf(u, range, leaf));
     SL_TRY(add_tied(u, leaf));
     sl_profile_end(u->profile, before);
     return SL_OK;

@@ -51,6 +51,8 @@ struct sl_updates {
     struct sl_group world;
     /* The coordinates with the same tied parameters; of size 0 if there are no others. */
     struct sl_group tied;
+    const char *context_axis; /* set before opening if sequences have leaves; otherwise NULL */
+    struct sl_group sharing;  /* the coordinates with the same sequences, along that axis */
     bool zero, overlap;
     struct sl_sums *totals;         /* device memory for kernels' sums; may be NULL without clip */
     const struct sl_leaves *leaves; /* this coordinate's leaves; NULL: gradients are one sum, by coordinates */

@@ -26,9 +26,10 @@ struct job {
     int group, accumulate;   /* 0: all microbatches, one pass */
     int run;                 /* microbatches of a forward; 0: one */
     int batch, sequence, steps;
-    int shared_out; /* --zero */
-    bool overlap;   /* reductions while other loops compute */
-    bool late;      /* --no-prefetch */
+    int shared_out;             /* --zero */
+    int leaves, context_leaves; /* --exact, over data and over context; 0: none */
+    bool overlap;               /* reductions while other loops compute */
+    bool late;                  /* --no-prefetch */
     float clip;
     struct sl_optimizer_options optimizer;
     enum sl_dtype precision, storage;
@@ -95,7 +96,8 @@ static inline int place_in(const struct job *job, const int32_t *row, int t) {
 static inline struct sl_batch batch_of(struct worker *worker) {
     const struct job *job = worker->job;
     const int first = sl_axis_index(worker->self, "data") * worker->local;
-    const struct sl_cut cut = {sl_axis_size(worker->self, "context"), sl_axis_index(worker->self, "context")};
+    const struct sl_cut cut = {.parts = sl_axis_size(worker->self, "context"),
+                               .part = sl_axis_index(worker->self, "context")};
     const int sequence = job->sequence / cut.parts;
     for (int i = 0; i < worker->local * sequence; i++) {
         const int32_t *row = job->tokens + (first + i / sequence) * (job->sequence + 1);
@@ -107,7 +109,7 @@ static inline struct sl_batch batch_of(struct worker *worker) {
     return (struct sl_batch){.rows = worker->local * sequence,
                              .tokens = worker->inputs,
                              .labels = worker->labels,
-                             .places = cut.parts > 1 || job->document ? worker->places : NULL};
+                             .places = cut.parts > 1 || job->context_leaves || job->document ? worker->places : NULL};
 }
 
 /* Steps [FIRST, END). */
@@ -157,6 +159,7 @@ static inline int open_worker(struct worker *worker) {
                      .rows = worker->local / microbatches / passes * sequence,
                      .sequence = sequence,
                      .context_axis = "context",
+                     .context_leaves = job->context_leaves,
                      .forward_only = job->forward_only,
                      .sizes_only = job->sizes_only,
                      .wgrad_group = job->group ? job->group : microbatches},
@@ -165,6 +168,7 @@ static inline int open_worker(struct worker *worker) {
         .optimizer = job->optimizer,
         .clip = job->clip,
         .accumulate = job->accumulate,
+        .exact = job->leaves,
         .zero = job->shared_out,
         .overlap = job->overlap,
         .seed = 3,

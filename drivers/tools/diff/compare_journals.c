@@ -14,12 +14,12 @@ static int order_of(const struct sl_journal_entry *a, const struct sl_journal_en
 }
 
 /* Whether entries are comparable. A replica's gradients are of the mean over its own rows, so they depend on the
- * number of replicas. */
+ * number of replicas, unless the runs sum over the same leaves. */
 static bool compares(const struct sl_journals *js, const struct sl_journal_entry *entry) {
     const struct sl_journal_side *a = &js->side[0], *b = &js->side[1];
     const bool gradient = entry->kind == SL_JOURNAL_GRADIENT || entry->kind == SL_JOURNAL_ROW_GRADIENT;
     if (entry->kind == SL_JOURNAL_NORM) return js->aligned;
-    return !gradient ||
+    return !gradient || js->exact ||
            sl_mesh_axis_size(&a->mesh, a->file[0].data_axis) == sl_mesh_axis_size(&b->mesh, b->file[0].data_axis);
 }
 

@@ -53,6 +53,7 @@ struct sl_journals {
     struct sl_journal_name *name;
     char *text;   /* of the names */
     bool aligned; /* compared per coordinate */
+    bool exact;   /* both runs sum over the same leaves (--exact) */
     /* Reasons why equal bits are not guaranteed between the layouts: "data: 2 | 1". 0: they are guaranteed. */
     int reasons;
     char reason[SL_JOURNAL_REASONS][SL_JOURNAL_TEXT];

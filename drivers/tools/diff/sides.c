@@ -218,6 +218,8 @@ int sl_journals_open(struct sl_journals *js, const char *a, const char *b, struc
     for (int n = 0; n < js->names; n++) common += js->name[n].in[0] && js->name[n].in[1];
     if (!common) return sl_error_set(error, SL_BAD_INPUT, "%.200s and %.200s have no tensor in common", a, b);
     js->aligned = are_aligned(js);
+    const char *exact = text_of(&js->side[0].file[0], "notes", "option.exact");
+    js->exact = strcmp(exact, "unknown") != 0 && !strcmp(exact, text_of(&js->side[1].file[0], "notes", "option.exact"));
     find_reasons(js);
     return SL_OK;
 }
@@ -243,7 +245,7 @@ static bool stands_for_rows(const struct sl_journal_side *side, int c) {
     const struct sl_journal_file *file = &side->file[c];
     for (int a = 0; a < side->mesh.axes; a++) {
         const char *name = side->mesh.axis[a].name;
-        if (strcmp(name, file->data_axis) != 0 && strcmp(name, file->stage_axis) != 0 &&
+        if (!sl_axes_have(file->data_axis, name) && strcmp(name, file->stage_axis) != 0 &&
             sl_mesh_index(&side->mesh, c, a) > 0)
             return false;
     }

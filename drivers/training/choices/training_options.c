@@ -12,7 +12,7 @@ const struct sl_option sl_pipeline_table[] = {
              "sets the numbers of microbatches and loops"},
     {"accumulate", SL_OPTION_INTEGER, FIELD(accumulate), .min = 1, .max = 4096, .keep = SL_KEPT_FREE,
      .help = "passes through the pipeline in each step; their gradients are added up"},
-    {"exact", SL_OPTION_TEXT, FIELD(exact), .value = "data=N,tensor=W", .keep = SL_KEPT_RUN,
+    {"exact", SL_OPTION_TEXT, FIELD(exact), .value = "data=N,tensor=W,context=C", .keep = SL_KEPT_RUN,
      .help =
          "the same bits, whatever the size of the data axis: gradients, losses and norms are sums over N leaves, parts "
          "of the batch that the replicas share, in the order of a tree; a replica with several leaves takes one after "
@@ -20,7 +20,8 @@ const struct sl_option sl_pipeline_table[] = {
          "or there is one. tensor=W, for models that have a tensor axis: W is 1, 2, 4, ..., and a multiple of that "
          "axis; "
          "sums over it are those of W leaves, parts of the columns or of a sequence, each with products of its own, so "
-         "that its size changes no bit. --offload weights and --spread-head do not go with it"},
+         "that its size changes no bit. context=C does the same for C leaves of every sequence, of two blocks each, C "
+         "being 1, 2, 4, ... --offload weights and --spread-head do not go with it"},
     {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full|block", .keep = SL_KEPT_FREE,
      .help = "save memory by computing parts of forward again in backward: none; selective: a part of each layer "
              "(attention, or an MLP up to its last product); full: whole layers; block: whole blocks of "

@@ -101,8 +101,8 @@ static struct sl_dropout_words words_of(const struct sl_module *module, const st
 static void draw_words(const struct sl_context *context, const struct sl_dropout_words *words, uint32_t *room) {
     const struct sl_draws *draws = context->kernels->draws;
     const struct sl_cut cut = context->cut;
-    const uint32_t sequence = (uint32_t)context->sequence, cols = words->cols;
-    const uint32_t rows = cut.parts > 1 ? sequence / 2 : words->rows;
+    const uint32_t block = (uint32_t)context->sequence, sequence = block * (uint32_t)sl_cut_own_blocks(cut);
+    const uint32_t rows = cut.leaves ? block : cut.parts > 1 ? sequence / 2 : words->rows, cols = words->cols;
     if (words->keys) draws->words_each(words->parts, words->keys, words->next, words->part, room);
     for (uint32_t row = 0; row < words->rows; row += rows)
         draws->words_global(words->key, sl_cut_row(cut, sequence, words->first_row + row), rows, words->first_col, cols,

@@ -90,7 +90,8 @@ struct sl_range {
     /* Room for the gradient, numbered from 1; set before the layout, which must be with ZERO. After the sum another
      * range uses the room. 0: the gradient has its own memory. */
     int room;
-    int loop; /* loop of the pipeline */
+    size_t apart; /* floats of earlier ranges in one leaf's gradients (struct sl_apart) */
+    int loop;     /* loop of the pipeline */
     unsigned
         written; /* half of backward that computes its gradients: SL_WRITTEN_BY_INPUT and so on; set during planning */
     /* [count]: the later stage's gradients of tied parameters declared twice on this coordinate; else NULL. */
@@ -112,6 +113,13 @@ struct sl_adapters_alone {
 struct sl_block_source {
     void (*find)(const void *arg, const struct sl_shard *shard, struct sl_parameter *parameter);
     const void *arg;
+};
+
+/* Gradients of a coordinate's leaves of sequences (spmd/cut.h), which are added up in tree order. */
+struct sl_apart {
+    int count;     /* 0 counts as 1 */
+    float *memory; /* [count - 1, floats]: of all but the first leaf, whose gradients are those of the ranges */
+    size_t floats;
 };
 
 struct sl_parameters {
@@ -176,6 +184,7 @@ struct sl_parameters {
     /* Set during planning: kernels and tables are float32, but only bf16-representable values. Runs without training
      * then need not widen them for each float32 product, if no product reads bf16 directly (sl_gemm_widens). */
     bool settled_bf16;
+    struct sl_apart apart;  /* set before planning, except its memory */
     int members, member;    /* members of the data axis, from the layout, and this coordinate's number among them */
     float *memory;          /* storage of all ranges in one block, so that it lies on huge pages */
     float *common;          /* storage of the values held together, owned by their group */
@@ -395,6 +404,13 @@ static inline float *sl_parameter_gradient(const struct sl_parameters *parameter
     const struct sl_range *range = &parameters->range[parameter->range];
     if (parameter->frozen) return NULL;
     return (parameter->second ? range->second : range->gradient) + parameter->offset;
+}
+/* Gradient of RANGE, or its `second`, from leaf LEAF of sequences. */
+static inline float *sl_range_gradient_of(const struct sl_parameters *parameters, int range, bool second, int leaf) {
+    const struct sl_range *of = &parameters->range[range];
+    if (!leaf) return second ? of->second : of->gradient;
+    return parameters->apart.memory + (size_t)(leaf - 1) * parameters->apart.floats + of->apart +
+           (second ? of->count : 0);
 }
 /* Address for the modules' parts of its gradient or, if it is SL_COMPLETE, of the gradient itself. */
 static inline float *sl_parameter_parts(const struct sl_parameters *parameters, int i) {

@@ -18,18 +18,26 @@ static int refuse_device(const struct sl_plan *plan) {
         plan->module->type->name, plan->context_axis, sl_device.name);
 }
 
+/* Blocks of a coordinate's rows of a sequence, each with attention calls of its own. */
+static int own_blocks(struct sl_cut cut) { return cut.leaves ? sl_cut_own_blocks(cut) : sl_cut_blocks(cut); }
+/* Sequences of a coordinate's ROWS, of which modules' calls see SEQUENCE rows as one. */
+static int sequences_of(struct sl_cut cut, int rows, int sequence) { return rows / sequence / sl_cut_own_blocks(cut); }
+/* Leaves of this coordinate; without leaves, all its blocks count as one. */
+static int leaves_of(struct sl_cut cut) { return cut.leaves ? sl_cut_own_blocks(cut) / 2 : 1; }
+
 /* Plans the largest call of backward: the last block. */
 static void plan_scratch(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys) {
     struct sl_attention last = *shape;
     last.sequences = 1;
-    last.queries = shape->queries / 2;
-    last.position = shape->queries * (size_t)plan->cut.parts - last.queries;
+    last.queries = (size_t)(sl_plan_whole_sequence(plan) / (own_blocks(plan->cut) * sl_cut_parts(plan->cut)));
+    last.position = (size_t)sl_plan_whole_sequence(plan) - last.queries;
     sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&last), &keys->scratch);
 }
 
 /* Backward gathers again, and scatters the gradients. */
 static void count(const struct sl_plan *plan, size_t columns) {
     const double bytes = (double)plan->rows * plan->cut.parts * (double)columns * sizeof(float);
+    if (sl_cut_parts(plan->cut) == 1) return;
     sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, plan->context_axis, bytes, 1);
     if (plan->forward_only) return;
     sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, plan->context_axis, bytes, 1);
@@ -44,14 +52,17 @@ int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, stru
     const struct sl_kernels *kernels = sl_kernels_select();
     if (!sl_device.shares_memory || kernels->draws_dropout || !kernels->attention->takes_parts(shape))
         return refuse_device(plan);
-    SL_TRY(sl_plan_group(plan, plan->context_axis, &keys->group));
+    keys->divided = true;
+    if (sl_cut_parts(plan->cut) > 1) SL_TRY(sl_plan_group(plan, plan->context_axis, &keys->group));
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) {
         const size_t bytes = rows * keys->columns[i] * sizeof(float);
         if (!bytes) continue;
         most = bytes > most ? bytes : most;
         sl_plan_workspace(plan, bytes, &keys->whole[i]);
-        if (!plan->forward_only) sl_plan_workspace(plan, bytes, &keys->gradient[i]);
         count(plan, keys->columns[i]);
+        if (plan->forward_only) continue;
+        sl_plan_workspace(plan, bytes, &keys->gradient[i]);
+        sl_plan_workspace(plan, sl_tree_levels(leaves_of(plan->cut)) * bytes, &keys->waiting[i]);
     }
     sl_plan_workspace(plan, most, &keys->moved);
     if (!plan->forward_only) plan_scratch(plan, shape, keys);
@@ -62,25 +73,26 @@ int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, stru
 
 /* Copies each block of rows of BYTES from coordinates' order at MOVED to the order of positions at WHOLE, or BACK. */
 static void order_blocks(const struct sl_context *context, size_t bytes, bool back, char *moved, char *whole) {
-    const int parts = context->cut.parts, sequences = context->rows / context->sequence;
-    const size_t block = (size_t)context->sequence / 2 * bytes;
+    const int parts = context->cut.parts, sequences = sequences_of(context->cut, context->rows, context->sequence);
+    const size_t block = (size_t)(context->rows / sequences) / 2 * bytes;
     for (int part = 0; part < parts; part++) {
         for (int i = 0; i < 2 * sequences; i++, moved += block) {
-            const int number = sl_cut_block((struct sl_cut){parts, part}, i % 2);
+            const int number = sl_cut_block((struct sl_cut){.parts = parts, .part = part}, i % 2);
             char *const place = whole + (size_t)(i / 2 * 2 * parts + number) * block;
             sl_device.copy(back ? moved : place, back ? place : moved, block);
         }
     }
 }
 
-/* Writes array I of all coordinates, of DTYPE, to its place. */
+/* Writes array I of all coordinates, of DTYPE, to its place. A single coordinate has all rows in their order. */
 static int gather(struct sl_context *context, const struct sl_context_keys *keys, int i, enum sl_dtype dtype,
                   const void *own) {
     const struct sl_group *peers = sl_group_of(context, keys->group);
     void *const moved = sl_at(context, &keys->moved);
-    if (!keys->columns[i]) return SL_OK;
-    SL_TRY(sl_communicate(context,
-                          sl_describe_all_gather(peers, dtype, own, moved, (size_t)context->rows * keys->columns[i])));
+    const size_t count = (size_t)context->rows * keys->columns[i];
+    if (!count) return SL_OK;
+    if (!peers) return sl_device.copy(sl_at(context, &keys->whole[i]), own, count * sl_dtype_size(dtype)), SL_OK;
+    SL_TRY(sl_communicate(context, sl_describe_all_gather(peers, dtype, own, moved, count)));
     order_blocks(context, keys->columns[i] * sl_dtype_size(dtype), false, moved, sl_at(context, &keys->whole[i]));
     return SL_OK;
 }
@@ -88,11 +100,12 @@ static int gather(struct sl_context *context, const struct sl_context_keys *keys
 /* Sums array I's gradients over the coordinates: OWN becomes those of this coordinate's rows. */
 static int scatter(struct sl_context *context, const struct sl_context_keys *keys, int i, float *own) {
     const struct sl_group *peers = sl_group_of(context, keys->group);
-    void *const moved = sl_at(context, &keys->moved);
-    if (!keys->columns[i]) return SL_OK;
-    order_blocks(context, keys->columns[i] * sizeof(float), true, moved, sl_at(context, &keys->gradient[i]));
-    return sl_communicate(
-        context, sl_describe_psum_scatter(peers, SL_F32, moved, own, (size_t)context->rows * keys->columns[i]));
+    void *const moved = sl_at(context, &keys->moved), *const sum = sl_at(context, &keys->gradient[i]);
+    const size_t count = (size_t)context->rows * keys->columns[i], all = count * (size_t)sl_cut_parts(context->cut);
+    if (!count) return SL_OK;
+    if (!peers) return sl_device.copy(own, sum, count * sizeof *own), SL_OK;
+    order_blocks(context, keys->columns[i] * sizeof(float), true, moved, sum);
+    return sl_communicate(context, sl_describe_shares_of_sum(context->cut.leaves, peers, moved, own, 1, &all, 0));
 }
 
 /* ---- calls ---- */
@@ -109,16 +122,17 @@ static const void *element(enum sl_dtype dtype, const void *x, size_t i) {
     return x ? (const char *)x + i * sl_dtype_size(dtype) : NULL;
 }
 
-/* Returns part NUMBER of a call: sequence by sequence, two blocks each. DTYPE: of the keys. */
+/* Returns part NUMBER of a call: sequence by sequence, block by block. DTYPE: of the keys. */
 static struct part part_of(const struct sl_context *context, const struct sl_context_keys *keys,
                            const struct sl_attention *all, int number, enum sl_dtype dtype) {
     const struct sl_cut cut = context->cut;
-    const size_t rows = all->queries / 2, whole = all->queries * (size_t)cut.parts;
-    const size_t first = (size_t)(number / 2) * whole;
+    const int own = own_blocks(cut);
+    const size_t rows = all->queries * (size_t)sl_cut_own_blocks(cut) / (size_t)own;
+    const size_t whole = rows * (size_t)own * (size_t)sl_cut_parts(cut), first = (size_t)(number / own) * whole;
     struct part part = {.shape = *all, .row = (size_t)number * rows};
     part.shape.sequences = 1;
     part.shape.queries = rows;
-    part.shape.position = (size_t)sl_cut_block(cut, number % 2) * rows;
+    part.shape.position = (size_t)sl_cut_number(cut, own, number % own) * rows;
     part.shape.key_rows = whole;
     part.shape.places = all->places + part.row;
     part.shape.adds = true;
@@ -134,7 +148,9 @@ static struct part part_of(const struct sl_context *context, const struct sl_con
 }
 
 /* Number of parts of a call. */
-static int parts_of(const struct sl_context *context) { return 2 * (context->rows / context->sequence); }
+static int parts_of(const struct sl_context *context) {
+    return own_blocks(context->cut) * sequences_of(context->cut, context->rows, context->sequence);
+}
 
 int sl_context_forward(struct sl_context *context, const struct sl_context_keys *keys, const struct sl_attention *shape,
                        const struct sl_context_call *call) {
@@ -150,14 +166,25 @@ int sl_context_forward(struct sl_context *context, const struct sl_context_keys 
     return SL_OK;
 }
 
-/* Adds a part's gradients of keys to those of the whole sequences. */
+/* Sets TREE[i] to the sums of gradients of the whole sequences' array I, over leaves. */
+static void begin_trees(const struct sl_context *context, const struct sl_context_keys *keys, struct sl_tree *tree) {
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++)
+        tree[i] = (struct sl_tree){
+            .kernels = context->kernels,
+            .n = (size_t)context->rows * (size_t)sl_cut_parts(context->cut) * keys->columns[i],
+            .first = sl_at(context, &keys->gradient[i]),
+            .room = sl_at(context, &keys->waiting[i]),
+        };
+}
+
+/* Adds a part's gradients of keys to D_KEYS, those of the whole sequences. */
 static void backward_part(struct sl_context *context, const struct sl_context_keys *keys,
-                          const struct sl_attention *shape, const struct sl_context_call *call, int number) {
+                          const struct sl_attention *shape, const struct sl_context_call *call, int number,
+                          float *const *d_keys) {
     const size_t heads = shape->heads, columns = heads * shape->width;
     const struct part part = part_of(context, keys, shape, number, shape->stored);
     const size_t query = part.row * columns, rotated = part.row * heads * shape->rope;
-    float *const dk = (float *)sl_at(context, &keys->gradient[0]) + part.first[0];
-    float *const other = keys->columns[1] ? (float *)sl_at(context, &keys->gradient[1]) + part.first[1] : NULL;
+    float *const dk = d_keys[0] + part.first[0], *const other = keys->columns[1] ? d_keys[1] + part.first[1] : NULL;
     context->kernels->attention->backward(
         &part.shape, element(shape->stored, call->q, query), element(shape->stored, call->q_rope, rotated), part.k,
         part.v, part.k_rope, element(shape->stored_o, call->o, query), call->logsum + part.row * heads,
@@ -166,14 +193,27 @@ static void backward_part(struct sl_context *context, const struct sl_context_ke
         sl_at(context, &keys->scratch));
 }
 
+/* Computes the gradients of all sequences' blocks of LEAF. */
+static void backward_leaf(struct sl_context *context, const struct sl_context_keys *keys,
+                          const struct sl_attention *shape, const struct sl_context_call *call, int leaf,
+                          const struct sl_tree *tree) {
+    float *d_keys[SL_CONTEXT_ARRAYS];
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) {
+        d_keys[i] = sl_tree_summand(&tree[i], leaf);
+        context->kernels->fill(tree[i].n, 0.0f, d_keys[i]);
+    }
+    for (int number = 0; number < parts_of(context); number++)
+        if (!context->cut.leaves || sl_cut_leaf(context->cut, number) == leaf)
+            backward_part(context, keys, shape, call, number, d_keys);
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) sl_tree_add(&tree[i], leaf);
+}
+
 int sl_context_backward(struct sl_context *context, const struct sl_context_keys *keys,
                         const struct sl_attention *shape, const struct sl_context_call *call) {
-    const size_t rows = (size_t)context->rows * (size_t)context->cut.parts;
-    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) {
-        SL_TRY(gather(context, keys, i, shape->stored, call->own[i]));
-        if (keys->columns[i]) context->kernels->fill(rows * keys->columns[i], 0.0f, sl_at(context, &keys->gradient[i]));
-    }
-    for (int number = 0; number < parts_of(context); number++) backward_part(context, keys, shape, call, number);
+    struct sl_tree tree[SL_CONTEXT_ARRAYS];
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(gather(context, keys, i, shape->stored, call->own[i]));
+    begin_trees(context, keys, tree);
+    for (int leaf = 0; leaf < leaves_of(context->cut); leaf++) backward_leaf(context, keys, shape, call, leaf, tree);
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(scatter(context, keys, i, call->d_own[i]));
     return SL_OK;
 }

@@ -3,11 +3,13 @@
  * Forward gathers all coordinates' keys and values, in the order of their positions, and computes attention of this
  * coordinate's queries: a call for each block, with the keys up to the block's end. Nothing gathered is saved. Backward
  * gathers again, adds each block's gradients of keys and values to those of the whole sequence, and sums them over the
- * coordinates, each of which receives its own rows. */
+ * coordinates, each of which receives its own rows. With leaves, these gradients are added up in tree order of the
+ * leaves, also if a single coordinate has all of them. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_CONTEXT_H
 #define SL_LAYERS_MODULES_SEQUENCE_CONTEXT_H
 
 #include "layers/kernels/attention/attention.h"
+#include "layers/modules/leaves.h"
 #include "layers/modules/module.h"
 
 SL_BEGIN_C
@@ -17,10 +19,12 @@ enum { SL_CONTEXT_ARRAYS = 2 };
 /* Arrays of a module's keys, [rows, columns] on each coordinate: [k | v] and, with rope, k_rope (BESIDE), or k and v.
  */
 struct sl_context_keys {
-    int group; /* over the axis; -1: sequences are not divided */
+    bool divided; /* sequences are divided, or have leaves */
+    int group;    /* over the axis; -1: this coordinate is alone */
     bool beside;
     size_t columns[SL_CONTEXT_ARRAYS];                                     /* 0: there is no such array */
     struct sl_place whole[SL_CONTEXT_ARRAYS], gradient[SL_CONTEXT_ARRAYS]; /* of all rows of the sequences */
+    struct sl_place waiting[SL_CONTEXT_ARRAYS];                            /* gradients of leaves waiting for others */
     struct sl_place moved;   /* one array's rows, coordinate by coordinate */
     struct sl_place scratch; /* of attention's backward */
 };
@@ -41,7 +45,7 @@ struct sl_context_call {
 int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys);
 /* Number of the whole sequence's rows. */
 static inline int sl_plan_whole_sequence(const struct sl_plan *plan) {
-    return plan->sequence * sl_cut_parts(plan->cut);
+    return plan->sequence * sl_cut_own_blocks(plan->cut) * sl_cut_parts(plan->cut);
 }
 /* Pairs of queries and keys of a microbatch, on this coordinate: a token attends to itself and to earlier tokens, of
  * which WINDOW are the most unless it is 0. If sequences are divided, all coordinates have equally many. */

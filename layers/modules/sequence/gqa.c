@@ -64,7 +64,7 @@ static bool replicates(const struct gqa *gqa) {
     return gqa->group >= 0 && gqa->key_heads == (size_t)gqa->shape.key_heads;
 }
 
-static bool is_divided(const struct gqa *gqa) { return gqa->context.group >= 0; }
+static bool is_divided(const struct gqa *gqa) { return gqa->context.divided; }
 
 /* Returns whether attention's gradients of keys are not final: other columns, or other coordinates' sums, follow. */
 static bool is_partial(const struct gqa *gqa) { return replicates(gqa) || is_divided(gqa); }

@@ -28,6 +28,8 @@ struct sl_journal {
     struct sl_hashes *hashes;         /* of records of rows by number, then of prints; NULL if the host hashes */
     int pass;
     uint32_t first_row;
+    int sequence; /* rows of a sequence on this coordinate */
+    struct sl_cut cut;
 };
 
 /* ---- records ---- */
@@ -175,6 +177,8 @@ int sl_journal_open(struct sl_journal **journal, struct sl_spmd *self, const str
     j->self = self;
     j->parameters = run->parameters;
     j->every = options->every > 0 ? options->every : 1;
+    j->sequence = run->sequence;
+    j->cut = run->cut;
     SL_TRY(take(j, run));
     j->expected = options->expected;
     if (j->expected) return SL_OK;
@@ -215,6 +219,19 @@ static uint64_t hash_rows(struct sl_journal *j, uint64_t place, size_t count, en
     return sl_places_hash(&j->places, place, data, count);
 }
 
+/* Hash of rows of divided sequences, from row FIRST on, with their places in the whole sequences. */
+static uint64_t hash_blocks(struct sl_journal *j, uint32_t first, int rows, size_t columns, enum sl_dtype dtype,
+                            const char *data) {
+    const int block = j->sequence / sl_cut_blocks(j->cut);
+    const size_t elements = (size_t)block * columns;
+    uint64_t hash = 0;
+    for (int row = 0; row < rows; row += block, data += elements * sl_dtype_size(dtype)) {
+        const uint64_t place = sl_cut_row(j->cut, (uint32_t)j->sequence, first + (uint32_t)row);
+        hash += hash_rows(j, place * columns, elements, dtype, data);
+    }
+    return hash;
+}
+
 void sl_journal_rows(struct sl_journal *j, enum sl_journal_kind kind, int stage, int microbatch, int count, int rows,
                      int columns, enum sl_dtype dtype, const void *data) {
     const size_t elements = (size_t)rows * (size_t)columns;
@@ -223,8 +240,11 @@ void sl_journal_rows(struct sl_journal *j, enum sl_journal_kind kind, int stage,
         const char *from = (const char *)data + (size_t)m * elements * sl_dtype_size(dtype);
         const uint64_t place = row * (uint64_t)columns;
         if (j->hashes) sl_hashes_add(j->hashes, j->count, place, elements, dtype, from);
-        add(j, kind, stage, j->pass * j->microbatches + microbatch + m,
-            j->hashes ? 0 : hash_rows(j, place, elements, dtype, from));
+        const uint64_t hash = j->hashes ? 0
+                              : sl_cut_parts(j->cut) > 1
+                                  ? hash_blocks(j, (uint32_t)row, rows, (size_t)columns, dtype, from)
+                                  : hash_rows(j, place, elements, dtype, from);
+        add(j, kind, stage, j->pass * j->microbatches + microbatch + m, hash);
     }
 }
 

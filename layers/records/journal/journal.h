@@ -10,6 +10,7 @@
 
 #include "layers/records/journal/journal_file.h"
 #include "layers/records/journal/prints.h"
+#include "spmd/cut.h"
 #include "spmd/schedule/schedule.h"
 
 SL_BEGIN_C
@@ -24,7 +25,9 @@ struct sl_journal_run {
     const char *stage_axis, *data_axis;
     const int *first_half; /* [loops] halves of layers before each of this rank's stages */
     int rows, passes;      /* rows of a microbatch; passes through the schedule per step */
-    int wgrad_group;       /* microbatches in a weight gradient */
+    int sequence;          /* of these rows, if sequences are divided: */
+    struct sl_cut cut;
+    int wgrad_group; /* microbatches in a weight gradient */
     enum sl_dtype precision, storage;
     const char *products; /* name of their backend */
     int64_t steps;        /* taken so far */

@@ -1,6 +1,8 @@
 /* counts.c - sums of metrics, in the order of coordinates or of leaves. */
 #include "layers/training/exact/counts.h"
 
+#include <string.h>
+
 #include "spmd/base/memory.h"
 #include "spmd/device/device.h"
 
@@ -66,19 +68,33 @@ struct sl_metrics sl_sum_counts(const struct sl_counting *counting, const struct
     return divided(&sum, counting->copies);
 }
 
+/* Number of coordinate C's replica. *COUNT becomes the number of replicas. */
+static int replica_of(const struct sl_counting *counting, const struct sl_mesh *mesh, int c, int *count) {
+    int replica = 0;
+    *count = 1;
+    for (int a = 0; a < mesh->axes; a++) {
+        const char *name = mesh->axis[a].name;
+        if (!sl_axes_have(counting->data_axis, name)) continue;
+        if (counting->context_axis && !strcmp(counting->context_axis, name)) continue;
+        replica = replica * mesh->axis[a].size + sl_mesh_index(mesh, c, a);
+        *count *= mesh->axis[a].size;
+    }
+    return replica;
+}
+
 /* Only coordinates with the last stage have metrics of a leaf; the others add zeros. */
 int sl_sum_leaves(struct sl_spmd *self, const struct sl_counting *counting, size_t count, const struct sl_metrics *own,
                   struct sl_metrics *all, struct sl_metrics *metrics) {
     const struct sl_mesh *mesh = self->mesh;
-    const int axis = sl_mesh_find_axis(mesh, counting->data_axis);
-    const int members = sl_mesh_axis_size(mesh, counting->data_axis);
+    int members;
+    replica_of(counting, mesh, 0, &members);
     SL_TRY(sl_all_gather(self, counting->world, SL_I32, own, all, count * (sizeof *own / sizeof(int32_t))));
     *metrics = (struct sl_metrics){0};
     for (int member = 0; member < members; member++) {
         for (size_t i = 0; i < count; i++) {
             struct sl_metrics leaf = {0};
             for (int c = 0; c < counting->world->size; c++)
-                if (axis < 0 || sl_mesh_index(mesh, c, axis) == member)
+                if (replica_of(counting, mesh, c, &members) == member)
                     sl_add_counts(&leaf, &all[(size_t)c * count + i]);
             leaf = divided(&leaf, counting->copies);
             sl_add_counts(metrics, &leaf);

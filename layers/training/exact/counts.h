@@ -27,7 +27,8 @@ void sl_pass_sums_read(struct sl_pass_sums *sums, const struct sl_sums *of, int 
 struct sl_counting {
     const struct sl_group *world;
     double copies;
-    const char *data_axis;
+    const char *data_axis, *context_axis; /* context_axis: one of the list data_axis, along which a leaf's rows lie too;
+                                             or NULL */
 };
 
 /* Adds OWN to SUM, field by field. */

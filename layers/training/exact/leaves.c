@@ -12,6 +12,69 @@ bool sl_leaves_divide(int leaves, int coordinates) {
     return leaves % coordinates == 0 && (coordinates == 1 || (each & (each - 1)) == 0);
 }
 
+/* ---- leaves of sequences ---- */
+
+/* Floats of a leaf's gradients: of each trained range, and of its second gradients. */
+static size_t apart_floats(const struct sl_parameters *parameters, int range) {
+    bool twice = false;
+    if (!sl_range_trains(parameters, range)) return 0;
+    for (int i = 0; i < parameters->count; i++)
+        twice = twice || (parameters->list[i].range == range && parameters->list[i].second);
+    return (twice ? 2 : 1) * parameters->range[range].count;
+}
+
+int sl_apart_check(struct sl_spmd *self, int count, int exact, int zero, bool sharded) {
+    const char *other = !exact      ? "exact 0, without leaves of the batch"
+                        : zero == 2 ? "zero 2"
+                        : sharded   ? "a sharded schedule"
+                                    : NULL;
+    if (!count || !other) return SL_OK;
+    return sl_fail(self, SL_BAD_INPUT, "the pipeline's option context_leaves is %d: it does not go with %s", count,
+                   other);
+}
+
+size_t sl_apart_bytes(const struct sl_parameters *parameters) {
+    size_t floats = 0;
+    for (int r = 0; r < parameters->ranges; r++) floats += apart_floats(parameters, r);
+    return (size_t)(sl_apart_count(parameters) - 1) * floats * sizeof(float);
+}
+
+int sl_apart_open(struct sl_parameters *parameters, struct sl_budget *held, struct sl_error *error) {
+    const size_t bytes = sl_apart_bytes(parameters);
+    struct sl_apart *apart = &parameters->apart;
+    for (int r = 0; r < parameters->ranges; r++) {
+        parameters->range[r].apart = apart->floats;
+        apart->floats += apart_floats(parameters, r);
+    }
+    if (bytes) apart->memory = sl_device_take(held, SL_MEMORY_GRADIENTS, bytes);
+    if (!bytes || apart->memory) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "no memory for the gradients of %d leaves: %zu bytes", apart->count, bytes);
+}
+
+void sl_apart_close(struct sl_parameters *parameters) {
+    sl_device.give(parameters->apart.memory);
+    parameters->apart.memory = NULL;
+}
+
+void sl_apart_clear(const struct sl_parameters *parameters) {
+    for (int r = 0; r < parameters->ranges; r++) {
+        const struct sl_range *range = &parameters->range[r];
+        if (!apart_floats(parameters, r)) continue;
+        sl_device.zero(range->gradient, range->count * sizeof(float));
+        if (range->second) sl_device.zero(range->second, range->count * sizeof(float));
+    }
+    if (parameters->apart.memory) sl_device.zero(parameters->apart.memory, sl_apart_bytes(parameters));
+}
+
+void sl_apart_sum(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range) {
+    for (int step = 1; step < sl_apart_count(parameters); step *= 2)
+        for (int leaf = 0; leaf < sl_apart_count(parameters); leaf += 2 * step)
+            kernels->add(parameters->range[range].count, sl_range_gradient_of(parameters, range, false, leaf + step),
+                         sl_range_gradient_of(parameters, range, false, leaf));
+}
+
+/* ---- leaves of the batch ---- */
+
 void sl_leaves_plan(struct sl_parameters *parameters, int leaves, int members, int gradients) {
     parameters->sums_by_tree = leaves > 0;
     parameters->scatters_late = leaves > 0 && members > 1 && (leaves != members || gradients > 1);
@@ -35,15 +98,15 @@ static bool are_whole(struct sl_spmd *self, int leaves, int gradients, const str
     return true;
 }
 
-int sl_leaves_check(struct sl_spmd *self, int leaves, int gradients, const struct sl_parameters *parameters) {
-    const int members = sl_axis_size(self, parameters->data_axis);
+int sl_leaves_check(struct sl_spmd *self, int leaves, int members, int gradients,
+                    const struct sl_parameters *parameters) {
     if (leaves < 1 || !sl_leaves_divide(leaves, members))
         return sl_fail(
             self, SL_BAD_INPUT,
             "the trainer's option exact is %d: it must be 0, or so many leaves that each of %d coordinates has "
             "1, 2, 4, ... of them",
             leaves, members);
-    if (strchr(parameters->data_axis, ','))
+    if (strchr(parameters->data_axis, ',') && !parameters->apart.count)
         return sl_fail(self, SL_BAD_INPUT,
                        "the trainer's option exact is %d: leaves lie along one axis, and data_axis is \"%s\"", leaves,
                        parameters->data_axis);

@@ -4,7 +4,10 @@
  * The rows are divided into leaves, with equally many rows each. A coordinate computes its leaves one after another, in
  * products of a leaf's rows, and adds up their gradients in the order of a tree: the sum of N leaves is the sum of the
  * first P, the largest power of two below N, plus the sum of the others. The sum over data (sl_psum_tree) continues the
- * same tree. This holds if each coordinate has 1, 2, 4, ... leaves, or if one coordinate has them all. */
+ * same tree. This holds if each coordinate has 1, 2, 4, ... leaves, or if one coordinate has them all.
+ *
+ * Sequences may have leaves, too (spmd/cut.h). A coordinate computes its leaves of sequences at the same time, each
+ * with gradients of its own (struct sl_apart), which are the first sums of the tree. */
 #ifndef SL_LAYERS_TRAINING_EXACT_LEAVES_H
 #define SL_LAYERS_TRAINING_EXACT_LEAVES_H
 
@@ -23,16 +26,35 @@ struct sl_leaves {
     float *memory; /* [levels, floats], in device memory; NULL with one leaf */
 };
 
+/* Leaves of sequences of this coordinate; 1 without any. */
+static inline int sl_apart_count(const struct sl_parameters *parameters) {
+    return parameters->apart.count > 1 ? parameters->apart.count : 1;
+}
+/* SL_BAD_INPUT if the trainer's other options do not go with COUNT leaves of sequences (0: none): each leaf has whole
+ * gradients, so nothing is SHARDED before they are added up. */
+int sl_apart_check(struct sl_spmd *self, int count, int exact, int zero, bool sharded);
+/* Allocates memory for the gradients of all leaves of sequences but the first, counted in HELD. SL_FAILED if memory is
+ * short. Free with sl_apart_close. */
+int sl_apart_open(struct sl_parameters *parameters, struct sl_budget *held, struct sl_error *error);
+void sl_apart_close(struct sl_parameters *parameters);
+/* Bytes of that memory, for PARAMETERS that are laid out. */
+size_t sl_apart_bytes(const struct sl_parameters *parameters);
+/* Sets all leaves' gradients to 0. */
+void sl_apart_clear(const struct sl_parameters *parameters);
+/* Adds up the gradients of RANGE from all leaves of sequences; the range then has the sum. */
+void sl_apart_sum(const struct sl_parameters *parameters, const struct sl_kernels *kernels, int range);
+
 /* Sets the order in which gradients of PARAMETERS are summed over MEMBERS of the data axis: by tree over LEAVES, or,
  * with LEAVES 0, by coordinates. GRADIENTS: weight gradients of a kernel per leaf. If there are several leaves per
  * member or several weight gradients, the gradients of a kernel sharded over data are added up before they are summed
  * over data. Call it before planning. */
 void sl_leaves_plan(struct sl_parameters *parameters, int leaves, int members, int gradients);
-/* SL_BAD_INPUT, with an error on the trainer's option exact, if the coordinates along the data axis of PARAMETERS
- * cannot share LEAVES, or if gradients take turns in memory. Also if a parameter sharded over data has a gradient
- * without parts, while a coordinate has several leaves or a leaf has several weight GRADIENTS of a kernel: modules sum
- * each of these over data at once. */
-int sl_leaves_check(struct sl_spmd *self, int leaves, int gradients, const struct sl_parameters *parameters);
+/* SL_BAD_INPUT, with an error on the trainer's option exact, if MEMBERS, the replicas along the data axis of
+ * PARAMETERS, cannot share LEAVES, or if gradients take turns in memory. Also if a parameter sharded over data has a
+ * gradient without parts, while a coordinate has several leaves or a leaf has several weight GRADIENTS of a kernel:
+ * modules sum each of these over data at once. */
+int sl_leaves_check(struct sl_spmd *self, int leaves, int members, int gradients,
+                    const struct sl_parameters *parameters);
 /* Bytes of the waiting sums of COUNT leaves, of PARAMETERS, which are laid out; 0 for one leaf. */
 size_t sl_leaves_bytes(const struct sl_parameters *parameters, int count);
 /* Allocates the memory for these sums, counted in HELD. SL_FAILED if memory is short. Free with sl_leaves_close. */

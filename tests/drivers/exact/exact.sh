@@ -278,7 +278,7 @@ refuses_train() { text=$1; shift; refused "$text" train "$@"; }
 refuses() { refuses_train "$@"; }
 refuses_all "--mesh data=2"
 channels="--model-dimension 32 --n-heads 4 --latent-dim 8 --rope-dim 4 --sequence 16 --mesh tensor=2"
-refuses '--exact other=4: only the axes data and tensor have leaves, data=N,tensor=W' --exact other=4
+refuses '--exact other=4: only the axes data, tensor and context have leaves, data=N,tensor=W,context=C' --exact other=4
 refuses '--exact tensor=3: it must be 1, 2, 4, ..., and tensor=2 coordinates have equally many leaves' $channels --exact tensor=3
 refuses '--exact tensor=1: it must be 1, 2, 4, ..., and tensor=2 coordinates' $channels --exact tensor=1
 refuses 'heads: 4 heads do not divide by the 8 leaves along "tensor"' $channels --exact tensor=8

@@ -20,7 +20,7 @@ static void coordinates_have_all_rows_once_and_equal_work(void **state) {
         const int parts = sizes[n], sequence = SEQUENCE / parts;
         int found[2 * SEQUENCE] = {0};
         for (int part = 0; part < parts; part++) {
-            const struct sl_cut cut = {parts, part};
+            const struct sl_cut cut = {.parts = parts, .part = part};
             for (int row = 0; row < 2 * sequence; row++)
                 found[sl_cut_row(cut, (uint32_t)sequence, (uint32_t)row)] += 1 + row / sequence;
             assert_true(pairs_of(cut, sequence) == (long long)SEQUENCE * (SEQUENCE + 1) / 2 / parts);
@@ -151,6 +151,47 @@ static void storage_of_bf16_is_near(void **state) {
     }
 }
 
+/* ---- the same bits ---- */
+
+static struct job with_leaves(struct job job, bool half) {
+    job.leaves = 1;
+    job.context_leaves = 8;
+    job.microbatches = 4;
+    job.model.fsdp = false;
+    job.storage = half ? SL_BF16 : SL_F32;
+    return job;
+}
+
+/* With leaves of sequences, sizes of context, stages and schedules have the same bits. */
+static void leaves_have_the_same_bits(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"data=1,pipe=1,context=2", "data=1,pipe=2,context=2",
+                                         "data=1,pipe=1,context=4", "data=1,pipe=1,context=8",
+                                         "pipe=2,data=1,context=4"};
+    for (int k = 0; k < KINDS; k++) {
+        for (int half = 0; half < 2; half++) {
+            struct job want = with_leaves(kinds[k]("data=1,pipe=1,tensor=1"), half);
+            run_job(&want);
+            for (int m = 0; m < (int)(sizeof meshes / sizeof *meshes); m++) {
+                char what[64];
+                struct job job = with_leaves(kinds[k](meshes[m]), half);
+                if (test_runs_few && (m + k + half) % 3) continue;
+                job.model.recomputation = m == 1 ? SL_RECOMPUTE_FULL : m == 3 ? SL_RECOMPUTE_SELECTIVE : 0;
+                job.schedule = m == 4 ? "gpipe" : "1f1b";
+                run_job(&job);
+                snprintf(what, sizeof what, "kind %d on %s", k, job.mesh);
+                if (has_results()) {
+                    expect_near_numbers(what, 1, job.loss, want.loss, 1e-14);
+                    expect_same_store(what, &job.gradients, &want.gradients);
+                    expect_same_store(what, &job.values, &want.values);
+                }
+                free_job(&job);
+            }
+            free_job(&want);
+        }
+    }
+}
+
 /* ---- refusals ---- */
 
 static int batch_with_gaps(struct worker *worker) {
@@ -201,6 +242,13 @@ static void misfits_are_refused(void **state) {
     job.model.expert_dimension = 16;
     refuse(job, "moe.experts: they take whole sequences, and these are divided over \"context\"");
     job = latent("data=1,pipe=1,context=2");
+    job.context_leaves = 2;
+    refuse(job, "context_leaves is 2: it does not go with exact 0");
+    job.leaves = 1;
+    refuse(job, "context_leaves is 2: it does not go with a sharded schedule");
+    job.context_leaves = 3;
+    refuse(job, "context_leaves is 3: it must be 1, 2, 4, ..., and a multiple of the 2 coordinates");
+    job = latent("data=1,pipe=1,context=2");
     job.model.positions = SEQUENCE / 2;
     refuse(job, "sequences of 48, but there are only 24 positions");
 }
@@ -212,6 +260,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_layout_has_the_numbers_of_one_coordinate),
         cmocka_unit_test(ways_to_train_have_the_same_numbers),
         cmocka_unit_test(storage_of_bf16_is_near),
+        cmocka_unit_test(leaves_have_the_same_bits),
         cmocka_unit_test(misfits_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,8 +193,8 @@ static int check_sharded(struct sl_spmd *self, void *arg) {
     struct sl_range range[2] = {{0}};
     const struct sl_parameters parameters = {
         .count = 1, .list = list, .loops = 1, .ranges = 2, .range = range, .data_axis = "data"};
-    SL_TRY(sl_leaves_check(self, 2, 1, &parameters));
-    return sl_leaves_check(self, 4, 1, &parameters);
+    SL_TRY(sl_leaves_check(self, 2, sl_axis_size(self, "data"), 1, &parameters));
+    return sl_leaves_check(self, 4, sl_axis_size(self, "data"), 1, &parameters);
 }
 
 static void shards_without_parts_have_one_leaf(void **state) {
@@ -306,7 +306,7 @@ static int count_over_mesh(struct sl_spmd *self, void *arg) {
         const int leaf = sl_axis_index(self, "data") * each + i;
         own[i] = last ? (struct sl_metrics){1.0 / (3 + leaf), leaf, 4, 0} : (struct sl_metrics){0};
     }
-    const struct sl_counting counting = {&world, 1, "data"};
+    const struct sl_counting counting = {.world = &world, .copies = 1, .data_axis = "data"};
     SL_TRY(sl_sum_leaves(self, &counting, (size_t)each, own, all, &sum));
     result[self->coordinate] = sum;
     return sl_group_close(self, &world);

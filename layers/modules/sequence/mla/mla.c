@@ -163,6 +163,11 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     mla->context.beside = true;
     mla->context.columns[0] = 2 * mla->columns;
     mla->context.columns[1] = mla->rope;
+    if (mla->leaves && plan->context_axis)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%srope: the gradient of a key that all heads share has no sums over leaves along \"%s\" "
+                            "(--exact) if sequences are divided over \"%s\", too",
+                            plan->name, mla->axis, plan->context_axis);
     SL_TRY(sl_plan_context(plan, &attention, &mla->context));
     return plan->forward_only ? SL_OK : plan_backward(mla, plan);
 }
@@ -272,7 +277,7 @@ static int attention_backward(const struct sl_module *module, struct sl_context 
     shape.places = context->batch.places;
     const float *d_o = sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values);
     const struct sl_out dq = sl_mla_out(module, context, D_QUERIES);
-    if (mla->context.group >= 0) {
+    if (mla->context.divided) {
         SL_TRY(sl_context_backward(context, &mla->context, &shape,
                                    &(struct sl_context_call){.q = queries,
                                                              .q_rope = turned,

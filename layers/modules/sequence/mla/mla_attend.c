@@ -29,7 +29,7 @@ int sl_mla_attend(const struct sl_module *module, struct sl_context *context, st
     const void *values = (const char *)keys_values + mla->columns * sl_dtype_size(shape.keys);
     const void *keys = mla->rope ? attended(module, context, ROTATED_KEYS) : NULL;
     const void *queries = mla->rope ? attended(module, context, ROTATED_QUERIES) : NULL;
-    if (mla->context.group >= 0)
+    if (mla->context.divided)
         return sl_context_forward(context, &mla->context, &shape,
                                   &(struct sl_context_call){.q = attended(module, context, QUERIES),
                                                             .q_rope = queries,
