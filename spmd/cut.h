@@ -13,6 +13,9 @@
 
 SL_BEGIN_C
 
+/* How a block's tokens see the other blocks. */
+enum sl_context_way { SL_CONTEXT_BY_GATHER, SL_CONTEXT_BY_HEADS };
+
 struct sl_cut {
     int parts, part; /* parts 0 counts as 1 */
     int leaves;      /* a multiple of parts; 0: none */

@@ -5,10 +5,12 @@
 #include "spmd/device/device.h"
 
 const struct sl_option transformer_context_table[] = {
-    {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by), .value = "gather",
+    {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by), .value = "gather|heads",
      .keep = SL_KEPT_FREE, .read = "mesh=*context=*",
      .help = "with an axis context, whose coordinates have two blocks of each sequence: how a block's tokens see the "
-             "other blocks. gather: each coordinate gathers all keys and values of a layer. --zero and "
+             "other blocks. gather: each coordinate gathers all keys and values of a layer; heads: each exchanges rows "
+             "for heads, and "
+             "computes some of the heads for all tokens. --zero and "
              "--fsdp shard over this axis, too"},
     {0},
 };
@@ -22,16 +24,17 @@ static const char *refused(const struct transformer_job *job, bool leaves) {
                                    [TRANSFORMER_EXPORT] = "transformer export"};
     const bool advises = training->advice && sl_option_given(config->common.command, "advice"); /* not by default */
     if (job->command != TRANSFORMER_TRAIN) return command[job->command];
-    return config->experts                 ? "--experts"
-           : training->offload             ? "--offload"
-           : config->sample_every          ? "--sample-every"
-           : config->search.plan           ? "--plan"
-           : config->search.machine        ? "--machine"
-           : advises                       ? "--advice"
-           : leaves && training->fsdp      ? "--fsdp"
-           : leaves && training->zero == 2 ? "--zero 2"
-           : leaves && config->spread_head ? "--spread-head"
-                                           : NULL;
+    return config->experts                                       ? "--experts"
+           : training->offload                                   ? "--offload"
+           : config->sample_every                                ? "--sample-every"
+           : config->search.plan                                 ? "--plan"
+           : config->search.machine                              ? "--machine"
+           : advises                                             ? "--advice"
+           : leaves && config->context_by == SL_CONTEXT_BY_HEADS ? "--context-by heads"
+           : leaves && training->fsdp                            ? "--fsdp"
+           : leaves && training->zero == 2                       ? "--zero 2"
+           : leaves && config->spread_head                       ? "--spread-head"
+                                                                 : NULL;
 }
 
 /* Whether --exact has leaves of sequences; a text that is no list is refused later. */

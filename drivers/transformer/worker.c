@@ -35,6 +35,7 @@ static int open_worker(struct sl_worker *worker, struct sl_trainer_options *opti
             sl_budget_add(&self->held, SL_MEMORY_BATCH, tokens * sizeof *own->places);
         }
     }
+    options->pipeline.context_by = (enum sl_context_way)job->config->context_by;
     options->pipeline.rules = sl_transformer_rules(&job->model, self->mesh);
     options->pipeline.group_axes = sl_transformer_axes(self->mesh);
     options->optimizer.exact = true;

@@ -204,7 +204,8 @@ struct sl_plan {
     struct sl_cut cut; /* of sequences over CONTEXT_AXIS, which is NULL if they are not divided; leaves: as in struct
                           sl_context */
     const char *context_axis;
-    int wgrad_group;          /* microbatches of one weight-gradient product */
+    enum sl_context_way context_by; /* for attention */
+    int wgrad_group;                /* microbatches of one weight-gradient product */
     const char *leaf_axis;    /* axis with LEAVES: sums over it add leaves in tree order (layers/modules/leaves.h) */
     int leaves;               /* with fewer than two, sums add coordinates */
     int loop;                 /* loop of the parameters */

@@ -67,7 +67,8 @@ struct sl_pipeline_options {
      * compute each block of a sequence as a microbatch of its own, and add up gradients in tree order of the leaves:
      * the bits do not depend on the axis's size. 0: none. */
     int context_leaves;
-    bool forward_only;  /* the pipeline will never train */
+    enum sl_context_way context_by; /* with context_leaves: by gathered keys */
+    bool forward_only;              /* the pipeline will never train */
     bool keeps_outputs; /* sl_pipeline_outputs and sl_pipeline_predictions return the rows of all microbatches, as with
                            forward_only; if not set, only rows that W still needs are held, in less memory */
     bool sizes_only;    /* the pipeline is planned for its parameters and bytes, and never opened */

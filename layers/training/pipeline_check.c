@@ -42,6 +42,9 @@ static int check_context_leaves(struct sl_spmd *self, const struct sl_pipeline_o
                        "coordinates along \"%s\"; their %d rows of a sequence must divide into two blocks for each of "
                        "their leaves",
                        leaves, members, options->context_axis, options->sequence);
+    if (options->context_by != SL_CONTEXT_BY_GATHER)
+        return sl_fail(self, SL_BAD_INPUT,
+                       "the pipeline's option context_leaves is %d: context_by must be SL_CONTEXT_BY_GATHER", leaves);
     if (options->caches || options->offload_activations)
         return sl_fail(self, SL_BAD_INPUT, "the pipeline's option context_leaves is %d: there can be no %s", leaves,
                        options->caches ? "caches" : "offload_activations");

@@ -112,6 +112,7 @@ static int plan_stages(struct sl_pipeline *p, struct sl_parameters *parameters) 
         .sequence = sl_pipeline_sequence(p),
         .cut = sl_pipeline_cut(p),
         .context_axis = sl_pipeline_cut(p).parts > 1 || options->context_leaves ? options->context_axis : NULL,
+        .context_by = options->context_by,
         .wgrad_group = options->context_leaves ? 1 : options->wgrad_group,
         .leaf_axis = options->leaf_axis,
         .leaves = options->leaf_axis ? options->leaves : 0,

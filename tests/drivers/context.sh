@@ -23,7 +23,16 @@ for options in '' '--attention gqa --kv-heads 2 --window 20 --clip 0.5' \
     same --mesh tensor=2,data=2,context=2 --checked --check-replicas
     same --mesh pipe=2,data=1,context=4 --schedule gpipe --recompute full
 done
+options='--attention gqa --window 20'
+call train $own --batch 8 --steps 4 --json $options --mesh data=1
+values loss >single
+same --mesh data=1,context=4 --context-by heads
+same --mesh tensor=2,data=2,context=2 --context-by heads --checked
+options=
+call train $own --batch 8 --steps 4 --json --mesh data=1
+values loss >single
 same --mesh context=2
+same --mesh context=2 --context-by heads
 same --mesh context=2,data=1,pipe=2 --no-fsdp
 
 # ---- losses after steps, checkpoints ----
@@ -97,8 +106,11 @@ wrong 'mesh axis "context": it comes after "data"' train $own --mesh context=2,d
 for option in '--experts 4' '--offload optimizer' '--sample-every 1' '--plan search' --advice; do
     wrong "mesh axis \"context\": ${option%% *} does not take" train $own $two $option
 done
+wrong 'mesh axis "context": --context-by heads does not take' train $own $two --exact context=2 --context-by heads
+wrong 'coordinate 0 (data=0, context=0, pipe=0, tensor=0): blocks.0.layers.0.mla.heads: 4 of queries and 4 of keys' \
+    train $own --mesh data=1,context=8 --context-by heads
 wrong 'mesh axis "context": transformer evaluate does not take' evaluate --data text $two
 wrong 'mesh axis "context": transformer generate does not take' generate --prompt jack $two
-wrong '--context-by: "ring" is not one of gather' train $own $two --context-by ring
+wrong '--context-by: "ring" is not one of gather|heads' train $own $two --context-by ring
 wrong '--context-by: is read only with --mesh context=...' train $own --context-by gather
 plan

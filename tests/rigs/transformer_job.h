@@ -26,7 +26,8 @@ struct job {
     int group, accumulate;   /* 0: all microbatches, one pass */
     int run;                 /* microbatches of a forward; 0: one */
     int batch, sequence, steps;
-    int shared_out;             /* --zero */
+    int shared_out; /* --zero */
+    enum sl_context_way context_by;
     int leaves, context_leaves; /* --exact, over data and over context; 0: none */
     bool overlap;               /* reductions while other loops compute */
     bool late;                  /* --no-prefetch */
@@ -160,6 +161,7 @@ static inline int open_worker(struct worker *worker) {
                      .sequence = sequence,
                      .context_axis = "context",
                      .context_leaves = job->context_leaves,
+                     .context_by = job->context_by,
                      .forward_only = job->forward_only,
                      .sizes_only = job->sizes_only,
                      .wgrad_group = job->group ? job->group : microbatches},

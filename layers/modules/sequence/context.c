@@ -1,6 +1,5 @@
-/* context.c - gathers keys over an axis, and sums their gradients for their owners. */
-#include "layers/modules/sequence/context.h"
-
+/* context.c - attention of each block to gathered keys, whose gradients are summed for their owners. */
+#include "layers/modules/sequence/context_internal.h"
 #include "spmd/device/device.h"
 
 /* ---- planning ---- */
@@ -20,8 +19,6 @@ static int refuse_device(const struct sl_plan *plan) {
 
 /* Blocks of a coordinate's rows of a sequence, each with attention calls of its own. */
 static int own_blocks(struct sl_cut cut) { return cut.leaves ? sl_cut_own_blocks(cut) : sl_cut_blocks(cut); }
-/* Sequences of a coordinate's ROWS, of which modules' calls see SEQUENCE rows as one. */
-static int sequences_of(struct sl_cut cut, int rows, int sequence) { return rows / sequence / sl_cut_own_blocks(cut); }
 /* Leaves of this coordinate; without leaves, all its blocks count as one. */
 static int leaves_of(struct sl_cut cut) { return cut.leaves ? sl_cut_own_blocks(cut) / 2 : 1; }
 
@@ -53,7 +50,9 @@ int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, stru
     if (!sl_device.shares_memory || kernels->draws_dropout || !kernels->attention->takes_parts(shape))
         return refuse_device(plan);
     keys->divided = true;
+    keys->by_heads = plan->context_by == SL_CONTEXT_BY_HEADS;
     if (sl_cut_parts(plan->cut) > 1) SL_TRY(sl_plan_group(plan, plan->context_axis, &keys->group));
+    if (keys->by_heads) return sl_plan_context_heads(plan, shape, keys);
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) {
         const size_t bytes = rows * keys->columns[i] * sizeof(float);
         if (!bytes) continue;
@@ -67,45 +66,6 @@ int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, stru
     sl_plan_workspace(plan, most, &keys->moved);
     if (!plan->forward_only) plan_scratch(plan, shape, keys);
     return SL_OK;
-}
-
-/* ---- moves ---- */
-
-/* Copies each block of rows of BYTES from coordinates' order at MOVED to the order of positions at WHOLE, or BACK. */
-static void order_blocks(const struct sl_context *context, size_t bytes, bool back, char *moved, char *whole) {
-    const int parts = context->cut.parts, sequences = sequences_of(context->cut, context->rows, context->sequence);
-    const size_t block = (size_t)(context->rows / sequences) / 2 * bytes;
-    for (int part = 0; part < parts; part++) {
-        for (int i = 0; i < 2 * sequences; i++, moved += block) {
-            const int number = sl_cut_block((struct sl_cut){.parts = parts, .part = part}, i % 2);
-            char *const place = whole + (size_t)(i / 2 * 2 * parts + number) * block;
-            sl_device.copy(back ? moved : place, back ? place : moved, block);
-        }
-    }
-}
-
-/* Writes array I of all coordinates, of DTYPE, to its place. A single coordinate has all rows in their order. */
-static int gather(struct sl_context *context, const struct sl_context_keys *keys, int i, enum sl_dtype dtype,
-                  const void *own) {
-    const struct sl_group *peers = sl_group_of(context, keys->group);
-    void *const moved = sl_at(context, &keys->moved);
-    const size_t count = (size_t)context->rows * keys->columns[i];
-    if (!count) return SL_OK;
-    if (!peers) return sl_device.copy(sl_at(context, &keys->whole[i]), own, count * sl_dtype_size(dtype)), SL_OK;
-    SL_TRY(sl_communicate(context, sl_describe_all_gather(peers, dtype, own, moved, count)));
-    order_blocks(context, keys->columns[i] * sl_dtype_size(dtype), false, moved, sl_at(context, &keys->whole[i]));
-    return SL_OK;
-}
-
-/* Sums array I's gradients over the coordinates: OWN becomes those of this coordinate's rows. */
-static int scatter(struct sl_context *context, const struct sl_context_keys *keys, int i, float *own) {
-    const struct sl_group *peers = sl_group_of(context, keys->group);
-    void *const moved = sl_at(context, &keys->moved), *const sum = sl_at(context, &keys->gradient[i]);
-    const size_t count = (size_t)context->rows * keys->columns[i], all = count * (size_t)sl_cut_parts(context->cut);
-    if (!count) return SL_OK;
-    if (!peers) return sl_device.copy(own, sum, count * sizeof *own), SL_OK;
-    order_blocks(context, keys->columns[i] * sizeof(float), true, moved, sum);
-    return sl_communicate(context, sl_describe_shares_of_sum(context->cut.leaves, peers, moved, own, 1, &all, 0));
 }
 
 /* ---- calls ---- */
@@ -149,13 +109,14 @@ static struct part part_of(const struct sl_context *context, const struct sl_con
 
 /* Number of parts of a call. */
 static int parts_of(const struct sl_context *context) {
-    return own_blocks(context->cut) * sequences_of(context->cut, context->rows, context->sequence);
+    return own_blocks(context->cut) * sl_context_sequences(context->cut, context->rows, context->sequence);
 }
 
 int sl_context_forward(struct sl_context *context, const struct sl_context_keys *keys, const struct sl_attention *shape,
                        const struct sl_context_call *call) {
     const size_t heads = shape->heads, columns = heads * shape->width;
-    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(gather(context, keys, i, SL_F32, call->own[i]));
+    if (keys->by_heads) return sl_context_heads_forward(context, keys, shape, call);
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(sl_context_gather(context, keys, i, SL_F32, call->own[i]));
     for (int number = 0; number < parts_of(context); number++) {
         const struct part part = part_of(context, keys, shape, number, SL_F32);
         context->kernels->attention->forward(&part.shape, element(SL_F32, call->q, part.row * columns),
@@ -211,9 +172,11 @@ static void backward_leaf(struct sl_context *context, const struct sl_context_ke
 int sl_context_backward(struct sl_context *context, const struct sl_context_keys *keys,
                         const struct sl_attention *shape, const struct sl_context_call *call) {
     struct sl_tree tree[SL_CONTEXT_ARRAYS];
-    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(gather(context, keys, i, shape->stored, call->own[i]));
+    if (keys->by_heads) return sl_context_heads_backward(context, keys, shape, call);
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++)
+        SL_TRY(sl_context_gather(context, keys, i, shape->stored, call->own[i]));
     begin_trees(context, keys, tree);
     for (int leaf = 0; leaf < leaves_of(context->cut); leaf++) backward_leaf(context, keys, shape, call, leaf, tree);
-    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(scatter(context, keys, i, call->d_own[i]));
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(sl_context_scatter(context, keys, i, call->d_own[i]));
     return SL_OK;
 }

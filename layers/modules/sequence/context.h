@@ -1,5 +1,6 @@
-/* context.h - attention of sequences divided over an axis (spmd/cut.h), by gathered keys.
+/* context.h - attention of sequences divided over an axis (spmd/cut.h), by gathered keys or by heads.
  *
+ * By heads (context_heads.c), each coordinate computes attention of all rows for some of the heads. By gathered keys:
  * Forward gathers all coordinates' keys and values, in the order of their positions, and computes attention of this
  * coordinate's queries: a call for each block, with the keys up to the block's end. Nothing gathered is saved. Backward
  * gathers again, adds each block's gradients of keys and values to those of the whole sequence, and sums them over the
@@ -15,6 +16,16 @@
 SL_BEGIN_C
 
 enum { SL_CONTEXT_ARRAYS = 2 };
+/* Arrays that are turned from a coordinate's rows to its heads (context_heads.c). */
+enum sl_turned {
+    SL_TURNED_Q,
+    SL_TURNED_Q_ROPE,
+    SL_TURNED_O,
+    SL_TURNED_D_O,
+    SL_TURNED_DQ,
+    SL_TURNED_DQ_ROPE,
+    SL_TURNED
+};
 
 /* Arrays of a module's keys, [rows, columns] on each coordinate: [k | v] and, with rope, k_rope (BESIDE), or k and v.
  */
@@ -27,6 +38,9 @@ struct sl_context_keys {
     struct sl_place waiting[SL_CONTEXT_ARRAYS];                            /* gradients of leaves waiting for others */
     struct sl_place moved;   /* one array's rows, coordinate by coordinate */
     struct sl_place scratch; /* of attention's backward */
+    /* by heads: */
+    bool by_heads;
+    struct sl_place turned[SL_TURNED], places;
 };
 
 /* Inputs and outputs of attention, of this coordinate's rows. */

@@ -116,6 +116,28 @@ static void every_layout_has_the_numbers_of_one_coordinate(void **state) {
     }
 }
 
+/* By heads, where they divide. */
+static void heads_have_the_numbers_of_one_coordinate(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"data=1,pipe=1,context=2", "data=2,pipe=1,context=2",
+                                         "data=1,pipe=2,context=4", "data=1,context=2,pipe=1,tensor=2"};
+    for (int k = 0; k < KINDS; k++) {
+        struct job want = kinds[k]("data=1,pipe=1,tensor=1");
+        if (want.model.attention == SL_ATTENTION_GROUPED && want.model.key_heads == 1) continue;
+        run_job(&want);
+        for (int m = 0; m < 4; m++) {
+            char what[24];
+            struct job job = kinds[k](meshes[m]);
+            if (test_runs_few && (m + k) % 3) continue;
+            job.context_by = SL_CONTEXT_BY_HEADS;
+            if (m == 2) job.model.recomputation = SL_RECOMPUTE_FULL;
+            snprintf(what, sizeof what, "kind %d by heads", k);
+            compare(job, &want, what, 1e-6, 4e-6);
+        }
+        free_job(&want);
+    }
+}
+
 /* Sharding of states, gradients and kernels over both axes, recomputation, schedules, passes: the same numbers. */
 static void ways_to_train_have_the_same_numbers(void **state) {
     (void)state;
@@ -248,6 +270,13 @@ static void misfits_are_refused(void **state) {
     refuse(job, "context_leaves is 2: it does not go with a sharded schedule");
     job.context_leaves = 3;
     refuse(job, "context_leaves is 3: it must be 1, 2, 4, ..., and a multiple of the 2 coordinates");
+    job = of_one_key("data=1,pipe=1,context=2");
+    job.context_by = SL_CONTEXT_BY_HEADS;
+    refuse(job, "heads: 8 of queries and 1 of keys on a coordinate do not divide over \"context\", of size 2");
+    job = grouped("data=1,pipe=1,context=2");
+    job.storage = SL_BF16;
+    job.context_by = SL_CONTEXT_BY_HEADS;
+    refuse(job, "only as float32 yet");
     job = latent("data=1,pipe=1,context=2");
     job.model.positions = SEQUENCE / 2;
     refuse(job, "sequences of 48, but there are only 24 positions");
@@ -258,6 +287,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(coordinates_have_all_rows_once_and_equal_work),
         cmocka_unit_test(every_layout_has_the_numbers_of_one_coordinate),
+        cmocka_unit_test(heads_have_the_numbers_of_one_coordinate),
         cmocka_unit_test(ways_to_train_have_the_same_numbers),
         cmocka_unit_test(storage_of_bf16_is_near),
         cmocka_unit_test(leaves_have_the_same_bits),

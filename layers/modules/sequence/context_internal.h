@@ -1,0 +1,30 @@
+/* context_internal.h - between the files of attention to divided sequences (context.h). */
+#ifndef SL_LAYERS_MODULES_SEQUENCE_CONTEXT_INTERNAL_H
+#define SL_LAYERS_MODULES_SEQUENCE_CONTEXT_INTERNAL_H
+
+#include "layers/modules/sequence/context.h"
+
+/* Sequences of a coordinate's ROWS, of which modules' calls see SEQUENCE rows as one. */
+static inline int sl_context_sequences(struct sl_cut cut, int rows, int sequence) {
+    return rows / sequence / sl_cut_own_blocks(cut);
+}
+
+/* context_moves.c */
+
+/* Copies each block of rows of BYTES from coordinates' order at MOVED to the order of positions at WHOLE, or BACK. */
+void sl_context_order(const struct sl_context *context, size_t bytes, bool back, char *moved, char *whole);
+/* Writes array I of all coordinates, of DTYPE, to its place. A single coordinate has all rows in their order. */
+int sl_context_gather(struct sl_context *context, const struct sl_context_keys *keys, int i, enum sl_dtype dtype,
+                      const void *own);
+/* Sums array I's gradients over the coordinates: OWN becomes those of this coordinate's rows. */
+int sl_context_scatter(struct sl_context *context, const struct sl_context_keys *keys, int i, float *own);
+
+/* context_heads.c */
+
+int sl_plan_context_heads(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys);
+int sl_context_heads_forward(struct sl_context *context, const struct sl_context_keys *keys,
+                             const struct sl_attention *shape, const struct sl_context_call *call);
+int sl_context_heads_backward(struct sl_context *context, const struct sl_context_keys *keys,
+                              const struct sl_attention *shape, const struct sl_context_call *call);
+
+#endif
