@@ -152,11 +152,12 @@ const struct sl_option transformer_parameter_table[] = {
     {"model", SL_OPTION_TEXT, FIELD(model), .value = "PATH", .path = SL_PATH_PUBLISHED,
      .help = "begin with a published model, and use its sizes: a folder in Hugging Face's format, or a GGUF file, of a "
              "Llama, Mistral, Qwen 2, Qwen 3 or GPT-2; --sequence is the number of tokens in a sample"},
-    {"weights", SL_OPTION_CHOICE, FIELD(weights), .value = "file|storage", .keep = SL_KEPT_FREE,
+    {"weights", SL_OPTION_CHOICE, FIELD(weights), .value = "file|integers|storage", .keep = SL_KEPT_FREE,
      .read = "model&!params&!@export",
-     .help = "how weights that a GGUF file has quantized, and that nobody trains, lie in memory: as the file has them, "
-             "which is mapped, and products widen them as they read them; or as --storage says (default: file, unless "
-             "--storage, --precision, --fsdp, --exact or --save-frozen need the others)"},
+     .help = "type in memory of a GGUF file's quantized weights that are not trained: file: blocks as in the mapped "
+             "file, which products widen; integers: the same blocks, and products round their other operand to bytes, "
+             "which is faster (not in training); storage: that of --storage (default: file, unless --storage, "
+             "--precision, --fsdp, --exact, --spread-head or --save-frozen need floats)"},
     {"tokenizer", SL_OPTION_TEXT, FIELD(tokenizer), .value = "PATH", .path = SL_PATH_PUBLISHED, .keep = SL_KEPT_MODEL,
      .help = "convert between text and tokens: a tokenizer.json, a folder that has one, a GGUF file, or a "
              "SentencePiece model (default: that of --model; without one a token is a byte)"},

@@ -20,8 +20,9 @@ static inline bool transformer_reads_data(enum transformer_command command) { re
 
 /* Storage of a GGUF file's quantized weights in memory. */
 enum transformer_weights {
-    TRANSFORMER_IN_FILE, /* quantized, as in the file */
-    TRANSFORMER_STORED   /* as --storage says */
+    TRANSFORMER_IN_FILE,  /* quantized, as in the file */
+    TRANSFORMER_INTEGERS, /* the same, with products of integers */
+    TRANSFORMER_STORED    /* as --storage says */
 };
 
 struct transformer_config {

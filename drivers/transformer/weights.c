@@ -34,6 +34,7 @@ static const char *why_not(const struct transformer_job *job, enum transformer_c
     if (training->precision) return "products read them as floats: leave --precision out";
     if (config->spread_head) return "--spread-head needs the token table as floats";
     if (training->exact) return "--exact needs them as floats";
+    if (trains && config->weights == TRANSFORMER_INTEGERS) return "training multiplies floats: --weights file";
     if (trains && !config->lora_rank) return "all weights train: --lora-rank trains adapters beside them";
     if (trains && training->checkpoints.save && config->save_frozen)
         return "checkpoints would have all values: --no-save-frozen leaves these out";
@@ -49,10 +50,13 @@ int transformer_choose_weights(struct transformer_job *job, enum transformer_com
         return SL_OK;
     const bool shards = sharded && config->training.fsdp, stores = !asked && config->training.storage;
     const char *why = shards ? "--fsdp shards floats" : why_not(job, command, config);
-    if (why && asked) return sl_error_set(error, SL_BAD_INPUT, "--weights file: %s", why);
+    if (why && asked)
+        return sl_error_set(error, SL_BAD_INPUT, "--weights %s: %s",
+                            config->weights == TRANSFORMER_INTEGERS ? "integers" : "file", why);
     if (why || stores) return SL_OK;
     job->in_file = true;
-    job->blocks = (struct sl_block_source){sl_published_find_blocks, &job->published};
+    job->blocks = (struct sl_block_source){
+        .find = sl_published_find_blocks, .arg = &job->published, .dots = config->weights == TRANSFORMER_INTEGERS};
     config->training.fsdp = false;
     return SL_OK;
 }

@@ -4,7 +4,7 @@ set(kernels kernels/kernels.c kernels/draws.c kernels/sequence.c kernels/attenti
     kernels/operands/operands.c kernels/norms/norms.c)
 set_source_files_properties(kernels/attention/attention.c kernels/attention/attention_decode.c kernels/attention/attention_latent.c kernels/gelu.c
     kernels/gemm/rows/few_rows.c kernels/gemm/rows/few_rows_transposed.c kernels/gemm/rows/many_rows.c kernels/gemm/rows/one_row.c
-    kernels/gemm/blocks/block_rows.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+    kernels/gemm/blocks/block_rows.c kernels/gemm/blocks/block_dots.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 
 # Kernels for tensor cores only.
 set(device_kernels)
@@ -39,7 +39,7 @@ if(NOT SL_DEVICE STREQUAL cpu)
 endif()
 
 set(level_sources kernels/gemm/rows/few_rows.c kernels/gemm/rows/few_rows_transposed.c kernels/gemm/rows/many_rows.c
-    kernels/gemm/rows/one_row.c kernels/gemm/blocks/block_rows.c)
+    kernels/gemm/rows/one_row.c kernels/gemm/blocks/block_rows.c kernels/gemm/blocks/block_dots.c)
 if(SL_DEVICE STREQUAL cpu)
     list(APPEND level_sources ${kernels})
     set(SL_OPTIMIZERS_HERE ${optimizers})
@@ -87,7 +87,8 @@ function(sl_add_level level)
         SL_EXPERT_KERNELS=sl_expert_kernels_${level} SL_FEW_ROWS_TABLE=sl_few_rows
         SL_FEW_ROWS=sl_few_rows_${level} SL_FEW_ROWS_TRANSPOSED=sl_few_rows_transposed_${level} SL_MANY_ROWS_TABLE=sl_many_rows
         SL_MANY_ROWS=sl_many_rows_${level}
-        SL_ONE_ROW=sl_one_row_${level} SL_BLOCK_ROWS=sl_block_rows_${level} SL_ATTENTION_DECODE=sl_attention_decode_${level}
+        SL_ONE_ROW=sl_one_row_${level} SL_BLOCK_ROWS=sl_block_rows_${level} SL_BLOCK_DOTS=sl_block_dots_${level}
+        SL_ATTENTION_DECODE=sl_attention_decode_${level}
         SL_LATENT_KERNELS=sl_latent_kernels_${level} SL_PUBLISHED_KERNELS=sl_published_kernels_${level}
         SL_DRAWS=sl_draws_${level}
         SL_GELU_FORWARD=sl_gelu_forward_${level} SL_GELU_BACKWARD=sl_gelu_backward_${level}
@@ -96,13 +97,17 @@ endfunction()
 sl_add_level(v2)
 sl_add_level(v3)
 sl_add_level(v4 -mprefer-vector-width=512)
-# Additional kernels for CPUs with AVX-512, and for CPUs with its bf16 instructions.
+# Additional kernels for CPUs with AVX-512, and for CPUs with its instructions for bf16 and bytes.
 add_library(sl_level_avx512 OBJECT kernels/gemm/rows/few_terms.c kernels/gemm/rows/few_columns.c)
 target_link_libraries(sl_level_avx512 PUBLIC sl_options)
 target_compile_options(sl_level_avx512 PRIVATE -march=x86-64-v4 -mprefer-vector-width=512)
 add_library(sl_level_bf16 OBJECT kernels/gemm/rows/few_rows_bf16.c kernels/gemm/rows/one_row_bf16.c)
 target_link_libraries(sl_level_bf16 PUBLIC sl_options)
 target_compile_options(sl_level_bf16 PRIVATE -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16)
+add_library(sl_level_vnni OBJECT kernels/gemm/blocks/block_dots.c)
+target_link_libraries(sl_level_vnni PUBLIC sl_options)
+target_compile_options(sl_level_vnni PRIVATE -march=x86-64-v4 -mprefer-vector-width=512 -mavx512vnni)
+target_compile_definitions(sl_level_vnni PRIVATE SL_BLOCK_DOTS=sl_block_dots_vnni)
 add_library(sl_level_amx OBJECT kernels/gemm/tiles/tile_rows.c)
 target_link_libraries(sl_level_amx PUBLIC sl_options)
 target_compile_options(sl_level_amx PRIVATE -march=x86-64-v4 -mprefer-vector-width=512 -mamx-tile -mamx-bf16)

@@ -43,6 +43,8 @@ int sl_cpu_level_check(struct sl_error *error) {
 
 bool sl_cpu_has_bf16(void) { return sl_cpu_level() == 4 && __builtin_cpu_supports("avx512bf16"); }
 
+bool sl_cpu_has_byte_dots(void) { return sl_cpu_level() == 4 && __builtin_cpu_supports("avx512vnni"); }
+
 /* __builtin_cpu_supports does not know tiles in each compiler. */
 static bool cpu_has_tiles(void) {
     enum { FEATURES = 7, BF16 = 1 << 22, TILE = 1 << 24 };

@@ -18,6 +18,9 @@ int sl_cpu_level_check(struct sl_error *error);
 /* Whether a CPU of level 4 also has instructions that multiply bf16 (AVX512_BF16). */
 bool sl_cpu_has_bf16(void);
 
+/* Whether a CPU of level 4 also has instructions that multiply bytes (AVX512_VNNI). */
+bool sl_cpu_has_byte_dots(void);
+
 /* Whether this process may also use the CPU's tile unit for bf16 (AMX): asks the kernel for permission, which holds for
  * all threads. False if SHARDLOOP_CPU_LEVEL asks for a level below 5. */
 bool sl_cpu_has_tiles(void);

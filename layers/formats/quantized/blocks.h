@@ -15,6 +15,7 @@ struct sl_blocks {
     size_t rows, columns;
     size_t head; /* rows of a head; within a head, rows 2i and 2i + 1 of the file are rows i and i + head / 2 of the
                     matrix; 0: rows are in the file's order */
+    bool dots;   /* products round the other operand to bytes (kernels/gemm/blocks/block_dots.h) */
 };
 
 /* Bytes of a row. */

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "layers/kernels/gemm/blocks/block_dots.h"
 #include "layers/kernels/gemm/blocks/block_rows.h"
 #include "layers/modules/feedforward/affine.h"
 #include "layers/modules/kept.h"
@@ -317,7 +318,7 @@ static void add_summand(struct sl_context *context, const struct sl_products *pr
 void sl_products_by_blocks(struct sl_context *context, const struct sl_blocks *kernel, size_t rows, const float *a,
                            const float *bias, float *c) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    sl_block_rows_multiply(kernel, rows, a, bias, c, context->crew);
+    (kernel->dots ? sl_block_dots_multiply : sl_block_rows_multiply)(kernel, rows, a, bias, c, context->crew);
     sl_profile_end(context->profile, before);
 }
 

@@ -12,6 +12,7 @@ void sl_parameters_find_blocks(struct sl_parameters *parameters, const struct sl
     const struct sl_shard shard =
         sl_spec_shard(&parameter->spec, mesh, parameters->coordinate, parameter->dims, parameter->shape);
     parameters->source->find(parameters->source->arg, &shard, parameter);
+    parameter->blocks.dots = parameters->source->dots;
     if (parameter->blocks.at) parameter->count = 0;
 }
 

@@ -113,6 +113,7 @@ struct sl_adapters_alone {
 struct sl_block_source {
     void (*find)(const void *arg, const struct sl_shard *shard, struct sl_parameter *parameter);
     const void *arg;
+    bool dots; /* as in struct sl_blocks */
 };
 
 /* Gradients of a coordinate's leaves of sequences (spmd/cut.h), which are added up in tree order. */

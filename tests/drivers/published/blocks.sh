@@ -48,6 +48,34 @@ call generate $small --prompt-tokens 5,17,3 --length 12 --samples 3 --in-flight 
 grep -o '"tokens":\[[^]]*]' out | cmp - together && [ "$(sort -u together | wc -l)" = 3 ]
 point 'samples in flight together are those of one at a time'
 
+# ---- products of integers ----
+
+# gives_nearly ARGUMENT...: integers change logits by less than a tenth of their spread, and by more than nothing.
+gives_nearly() {
+    rm -f given
+    logits given "$@" --weights integers
+    [ $status = 0 ] && [ ! -s err ] && python3 "$here/published.py" compare given "${2%.gguf}.floats" 0.1 >out 2>err &&
+        ! cmp -s given "${2%.gguf}.floats"
+    point "logits of $* by integers ($(cat out))"
+}
+gives_nearly $small
+gives_nearly $small --mesh pipe=2,tensor=2
+gives_nearly $small --mesh tensor=4
+gives_nearly --model large.gguf
+for level in 2 3; do
+    logits whole $small --weights integers && SHARDLOOP_CPU_LEVEL=$level logits low $small --weights integers
+    [ -s low ] && python3 "$here/published.py" compare low whole 0.1 >out 2>err
+    point "level $level by integers ($(cat out))"
+done
+logits one $small --threads 1 --weights integers && logits two $small --threads 2 --weights integers && cmp one two && [ -s one ]
+point 'threads change no bit of integers'
+for flight in 3 1; do
+    call generate $small --prompt-tokens 5,17,3 --length 12 --samples 3 --in-flight $flight --json --weights integers
+    grep -o '"tokens":\[[^]]*]' out >in_flight_$flight
+done
+cmp in_flight_3 in_flight_1 && [ "$(sort -u in_flight_1 | wc -l)" = 3 ]
+point 'samples in flight together are those of one at a time, by integers'
+
 # ---- evaluation, adapters ----
 
 python3 - <<'END'
@@ -70,6 +98,10 @@ alike() {
 }
 alike 1e-6 evaluate --evaluate-batches 2 --mesh data=2
 alike 1e-6 evaluate --evaluate-batches 2 --mesh pipe=2,tensor=2
+call evaluate $small $data --evaluate-batches 2 --weights integers
+values loss >blocks
+near 0.01 blocks floats && [ -s floats ] && ! cmp -s blocks floats
+point 'evaluation by integers'
 alike 1e-5 train --lora-rank 4 --steps 3 --mesh data=1
 alike 1e-5 train --lora-rank 4 --steps 3 --mesh data=2,tensor=2 --check-replicas --recompute full
 alike 1e-5 train --lora-rank 4 --steps 2 --mesh data=1,tensor=2 --vocabulary-parallel
@@ -89,10 +121,12 @@ point "parameters take the file's bytes ($(cat bytes))"
 
 # ---- refusals ----
 
-refused '--weights: "q4" is not one of file|storage' generate $small --weights q4
+refused '--weights: "q4" is not one of file|integers|storage' generate $small --weights q4
 refused '--weights: is read only with --model' generate --weights file
 refused 'the model'"'"'s files have no quantized weights' generate --model "$models/llama" --prompt-tokens 1 --weights file
 refused '--weights file: products read them as floats' generate $small --prompt-tokens 1 --weights file --precision bf16
+refused '--weights integers: training multiplies floats' train $small $data --weights integers --lora-rank 2
+refused '--weights integers: products read them as floats' generate $small --prompt-tokens 1 --weights integers --precision bf16
 refused '--weights file: all weights train' train $small $data --weights file
 refused '--weights file: checkpoints would have all values' train $small $data --weights file --lora-rank 2 --save run
 refused '--weights file: --fsdp shards floats' evaluate $small $data --weights file --fsdp

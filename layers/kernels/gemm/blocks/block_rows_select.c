@@ -1,4 +1,5 @@
 /* block_rows_select.c - selects the products with quantized weights for this CPU, and divides them among threads. */
+#include "layers/kernels/gemm/blocks/block_dots.h"
 #include "layers/kernels/gemm/blocks/block_rows.h"
 #include "spmd/base/cpu_level.h"
 #include "spmd/base/memory.h"
@@ -15,12 +16,21 @@ const struct sl_block_rows *sl_block_rows_available(int i) {
     return i < 0 || best + i > 3 ? NULL : tables[best + i];
 }
 
+const struct sl_block_dots *sl_block_dots_available(int i) {
+    const struct sl_block_dots *tables[] = {&sl_block_dots_vnni, &sl_block_dots_v4, &sl_block_dots_v3,
+                                            &sl_block_dots_v2, NULL};
+    const int best = sl_cpu_has_byte_dots() ? 0 : 5 - sl_cpu_level();
+    return i < 0 || best + i > 4 ? NULL : tables[best + i];
+}
+
 struct work {
     const struct sl_blocks *b;
     size_t each; /* rows of B per share, except the last */
     size_t m;
     const float *a, *bias;
-    float *c; /* or the widened rows */
+    float *c;                    /* or the widened rows */
+    const struct sl_dot_rows *x; /* some of A's rows, or of their terms from FROM on, rounded */
+    size_t from;
 };
 
 static size_t end_of(const struct work *w, size_t first) {
@@ -39,6 +49,12 @@ static void widen_share(void *arg, int share) {
     sl_block_rows_available(0)->widen(w->b, first, end_of(w, first) - first, w->c + first * w->b->columns);
 }
 
+static void dot_share(void *arg, int share) {
+    const struct work *w = arg;
+    const size_t first = w->each * (size_t)share;
+    sl_block_dots_available(0)->multiply(w->b, first, end_of(w, first), w->from, w->x, w->bias, w->c);
+}
+
 static void run(struct work *w, struct sl_crew *crew, void (*share)(void *, int)) {
     const size_t rows = w->b->rows, threads = (size_t)sl_crew_threads(crew);
     const size_t shares = threads < 2 || rows * w->b->columns < SHARED_WEIGHTS ? 1 : SHARES * threads;
@@ -55,4 +71,21 @@ void sl_block_rows_multiply(const struct sl_blocks *b, size_t m, const float *a,
 void sl_block_rows_widen(const struct sl_blocks *b, float *to, struct sl_crew *crew) {
     struct work work = {.b = b, .c = to};
     run(&work, crew, widen_share);
+}
+
+/* Parts of the terms are the same for any number of rows. */
+void sl_block_dots_multiply(const struct sl_blocks *b, size_t m, const float *a, const float *bias, float *c,
+                            struct sl_crew *crew) {
+    const size_t k = b->columns, longest = k < SL_DOT_DEPTH ? k : SL_DOT_DEPTH, most = SL_DOT_ELEMENTS / longest;
+    _Alignas(SL_CACHE_LINE) struct sl_dot_rows x;
+    for (size_t row = 0; row < m; row += most) {
+        x.rows = m - row < most ? m - row : most;
+        for (size_t from = 0; from < k; from += SL_DOT_DEPTH) {
+            const bool last = k - from <= SL_DOT_DEPTH;
+            x.terms = last ? k - from : SL_DOT_DEPTH;
+            sl_block_dots_available(0)->round(b->type, a + row * k + from, k, &x);
+            struct work work = {.b = b, .x = &x, .from = from, .bias = last ? bias : NULL, .c = c + row * b->rows};
+            run(&work, crew, dot_share);
+        }
+    }
 }

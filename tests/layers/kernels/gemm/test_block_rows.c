@@ -1,7 +1,8 @@
-/* test_block_rows.c - products with quantized weights have the bits of products with the dequantized floats, at every
- * level of this CPU, for every type. */
+/* test_block_rows.c - products with quantized weights have the bits of products with the dequantized floats, and those
+ * by integers have the values of products with rounded rows, at every level of this CPU, for every type. */
 #include "tests/rigs/numbers.h"
 
+#include "layers/kernels/gemm/blocks/block_dots.h"
 #include "layers/kernels/gemm/blocks/block_rows.h"
 #include "layers/kernels/gemm/rows/few_rows.h"
 #include "spmd/base/memory.h"
@@ -30,7 +31,8 @@ static struct weights make(struct numbers *numbers, const struct sl_quantized *t
                            size_t head) {
     const size_t row = columns / type->elements * type->bytes, stride = row + type->bytes;
     struct weights w = {.bytes = array_of(rows * stride + 1, 1), .floats = floats(rows * columns)};
-    w.blocks = (struct sl_blocks){type, w.bytes + 1, stride, rows, columns, head};
+    w.blocks = (struct sl_blocks){
+        .type = type, .at = w.bytes + 1, .stride = stride, .rows = rows, .columns = columns, .head = head};
     for (size_t r = 0; r < rows; r++) {
         const size_t in_head = head ? r % head : 0, half = head / 2;
         const size_t there = head ? r - in_head + 2 * (in_head % half) + in_head / half : r;
@@ -118,10 +120,136 @@ static void crews_change_no_bit(void **state) {
     sl_crew_close(crew);
 }
 
+/* ---- by integers ---- */
+
+static float rounded_at(const struct sl_dot_rows *x, size_t at) { return (float)x->number[at] * x->scale[at / 32]; }
+
+static void expect_rounded(const struct sl_dot_rows *x, const float *a, const char *what) {
+    for (size_t i = 0; i < x->rows * x->terms; i++)
+        expect_close(what, i, rounded_at(x, i), a[i], 0, 0.501f * x->scale[i / 32]);
+}
+
+/* C [x->rows, n] = X W^T + BIAS in double precision; EPSILON: what sums in floats may differ by. */
+static void multiply_plainly(const struct weights *w, const struct sl_dot_rows *x, const float *bias, double *c,
+                             double *epsilon) {
+    const size_t n = w->blocks.rows, k = w->blocks.columns;
+    for (size_t i = 0; i < x->rows * n; i++) {
+        double sizes = c[i] = bias ? bias[i % n] : 0;
+        for (size_t l = 0; l < k; l++) {
+            const double term = (double)rounded_at(x, i / n * k + l) * w->floats[i % n * k + l];
+            c[i] += term;
+            sizes += fabs(term);
+        }
+        epsilon[i] = 2e-6 * (sizes + 1);
+    }
+}
+
+/* Dots at level number I with M rows of A, the columns in two calls; and each row alone. */
+static void check_dots(int i, const struct weights *w, size_t m, const float *a, const float *bias, const char *what) {
+    const struct sl_block_dots *dots = sl_block_dots_available(i);
+    const size_t n = w->blocks.rows, k = w->blocks.columns, middle = n / 2;
+    struct sl_dot_rows *x = array_of(1, sizeof *x), *one = array_of(1, sizeof *one);
+    double *want = array_of(m * n, sizeof *want), *epsilon = array_of(m * n, sizeof *epsilon);
+    float *got = floats(m * n), *alone = floats(n);
+    x->rows = m;
+    one->rows = 1;
+    x->terms = one->terms = k;
+    dots->round(w->blocks.type, a, k, x);
+    expect_rounded(x, a, what);
+    multiply_plainly(w, x, bias, want, epsilon);
+    dots->multiply(&w->blocks, 0, middle, 0, x, bias, got);
+    dots->multiply(&w->blocks, middle, n, 0, x, bias, got);
+    for (size_t e = 0; e < m * n; e++) expect_close(what, e, got[e], (float)want[e], 0, (float)epsilon[e]);
+    for (size_t r = 0; r < m; r++) {
+        dots->round(w->blocks.type, a + r * k, k, one);
+        dots->multiply(&w->blocks, 0, n, 0, one, bias, alone);
+        expect_bits(what, n, alone, got + r * n);
+    }
+    free(x);
+    free(one);
+    free(want);
+    free(epsilon);
+    free(got);
+    free(alone);
+}
+
+static void dots_are_those_of_rounded_rows(void **state) {
+    static const size_t shape[][3] = {{1, 1, 0}, {8, 2, 8}, {37, 4, 0}};
+    struct numbers numbers = {43};
+    float *a = random_floats(&numbers, MOST_ROWS * LONGEST, -1.0f, 1.0f);
+    float *bias = random_floats(&numbers, 64, -1.0f, 1.0f);
+    (void)state;
+    memset(a, 0, 40 * sizeof *a); /* a group of zeros */
+    for (const struct sl_quantized *type = sl_quantized_types; type->name; type++) {
+        for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) {
+            const size_t k = shape[s][1] * (type->elements > 32 ? 256 : s % 2 ? 160 : 32);
+            struct weights w = make(&numbers, type, shape[s][0], k, shape[s][2]);
+            for (int i = 0; sl_block_dots_available(i); i++) {
+                for (size_t m = 1; m <= MOST_ROWS; m += 4) {
+                    char what[80];
+                    snprintf(what, sizeof what, "dots %s [%zu, %zu], %zu rows, level %d", type->name, shape[s][0], k, m,
+                             i);
+                    check_dots(i, &w, m, a, s % 2 ? bias : NULL, what);
+                }
+            }
+            release(&w);
+        }
+    }
+    free(a);
+    free(bias);
+}
+
+/* Longer rows than the parts of their sums, and more than are rounded at once: a row has its bits alone and in company,
+ * with a crew and without. */
+static void dots_have_their_bits_in_company(void **state) {
+    enum { COUNT = 5, WEIGHTS = 70, COLUMNS = SL_DOT_DEPTH + 512 };
+    struct numbers numbers = {44};
+    struct sl_crew *crew = sl_crew_open(3);
+    float *a = random_floats(&numbers, COUNT * COLUMNS, -1.0f, 1.0f), *bias = random_floats(&numbers, WEIGHTS, -1, 1);
+    float *alone = floats(COUNT * WEIGHTS), *together = floats(COUNT * WEIGHTS), *wide = floats(COUNT * WEIGHTS);
+    (void)state;
+    for (const struct sl_quantized *type = sl_quantized_types; type->name; type++) {
+        struct weights w = make(&numbers, type, WEIGHTS, COLUMNS, 0);
+        for (size_t r = 0; r < COUNT; r++)
+            sl_block_dots_multiply(&w.blocks, 1, a + r * COLUMNS, bias, alone + r * WEIGHTS, NULL);
+        sl_block_dots_multiply(&w.blocks, COUNT, a, bias, together, crew);
+        expect_bits(type->name, COUNT * WEIGHTS, together, alone);
+        sl_block_rows_multiply(&w.blocks, COUNT, a, bias, wide, NULL);
+        double differ = 0, all = 0;
+        for (size_t i = 0; i < COUNT * WEIGHTS; i++) {
+            differ += ((double)wide[i] - alone[i]) * ((double)wide[i] - alone[i]);
+            all += (double)wide[i] * wide[i];
+        }
+        expect_close(type->name, 0, (float)sqrt(differ / all), 0, 0, 0.01f);
+        release(&w);
+    }
+    free(a);
+    free(bias);
+    free(alone);
+    free(together);
+    free(wide);
+    sl_crew_close(crew);
+}
+
+static void dots_with_nan_are_nan(void **state) {
+    struct numbers numbers = {45};
+    struct weights w = make(&numbers, &sl_quantized_types[0], 3, 64, 0);
+    float *a = random_floats(&numbers, 64, -1.0f, 1.0f), c[3];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        a[40] = i ? NAN : INFINITY;
+        sl_block_dots_multiply(&w.blocks, 1, a, NULL, c, NULL);
+        for (size_t j = 0; j < 3; j++) assert_false(isfinite(c[j]));
+    }
+    free(a);
+    release(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_those_of_floats),
-        cmocka_unit_test(crews_change_no_bit),
+        cmocka_unit_test(products_are_those_of_floats),   cmocka_unit_test(crews_change_no_bit),
+        cmocka_unit_test(dots_are_those_of_rounded_rows), cmocka_unit_test(dots_have_their_bits_in_company),
+        cmocka_unit_test(dots_with_nan_are_nan),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,46 @@
+/* block_dots.h - products with weights in quantized blocks by integers: rows of A are rounded to bytes, 32 of which
+ * share a scale; integers are multiplied and added, and only these sums are scaled. Rounding moves an element of A by
+ * at most 1/254 of the largest of its 32. A row's bits depend neither on other rows nor on threads. */
+#ifndef SL_LAYERS_KERNELS_GEMM_BLOCKS_BLOCK_DOTS_H
+#define SL_LAYERS_KERNELS_GEMM_BLOCKS_BLOCK_DOTS_H
+
+#include "layers/formats/quantized/blocks.h"
+#include "spmd/base/crew.h"
+
+SL_BEGIN_C
+
+enum {
+    SL_DOT_DEPTH = 4096,     /* terms of a part of the sums: whole blocks of every type */
+    SL_DOT_ELEMENTS = 16384, /* of rounded rows */
+};
+
+/* Rows of A, or SL_DOT_DEPTH of their terms, one behind another, rounded for one type of weights. */
+struct sl_dot_rows {
+    int8_t number[SL_DOT_ELEMENTS];
+    /* By four numbers: -base times their sum, if weights are codes - base; or, of types with a minimum, their scaled
+     * sum as a float. */
+    int32_t four[SL_DOT_ELEMENTS / 4];
+    float scale[SL_DOT_ELEMENTS / 32];
+    size_t rows, terms; /* terms: of each row */
+};
+
+struct sl_block_dots {
+    /* Rounds x->terms terms of x->rows rows of A, which are K apart. */
+    void (*round)(const struct sl_quantized *type, const float *a, size_t k, struct sl_dot_rows *x);
+    /* Columns [FIRST, END) of C [x->rows, b->rows] = X B^T, of terms from FROM on; added to C unless FROM is 0; + BIAS
+     * [b->rows] unless NULL. */
+    void (*multiply)(const struct sl_blocks *b, size_t first, size_t end, size_t from, const struct sl_dot_rows *x,
+                     const float *bias, float *c);
+};
+
+extern const struct sl_block_dots sl_block_dots_v2, sl_block_dots_v3, sl_block_dots_v4, sl_block_dots_vnni;
+
+/* Returns table I of this CPU's tables, highest level first; NULL after the last. */
+const struct sl_block_dots *sl_block_dots_available(int i);
+
+/* Computes all columns of C [m, rows] = A [m, columns] B^T, + BIAS [rows] unless NULL. CREW helps; it may be NULL. */
+void sl_block_dots_multiply(const struct sl_blocks *b, size_t m, const float *a, const float *bias, float *c,
+                            struct sl_crew *crew);
+
+SL_END_C
+#endif
