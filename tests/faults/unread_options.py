@@ -94,7 +94,7 @@ VALUES = {
 # to write, or who waits for how long.
 ALL = "engine timeout checked json output format "
 TRAINING = ALL + """vocabulary-parallel fsdp prefetch schedule loops stage-layers spread-head tensor-pieces keep-logits wgrad-group zero overlap fuse no-fuse no-rewrite
-    graph delay-ms offload recompute check-replicas progress-every advice journal metrics tensorboard gradients trace save save-frozen measure-peak machine """
+    graph delay-ms offload recompute check-replicas progress-every advice journal metrics tensorboard gradients trace save save-frozen measure-peak machine protect """
 QUIET = {
     "transformer": TRAINING + "chat-template decay-biases beta2 rope-scaling data groups in-flight threads end-of-text stop kernel-copies pack",
     "looping_pipeline": TRAINING + "restart",

@@ -11,6 +11,7 @@
 
 #include "drivers/common/options.h"
 #include "drivers/common/output.h"
+#include "drivers/training/restart/control.h"
 #include "layers/records/snapshot/protection_folder.h"
 
 struct config {
@@ -55,15 +56,20 @@ static double bytes_of(const char *folder) {
     return bytes;
 }
 
-/* Removes the folder NAME, if no run uses it. */
+/* Removes the folder NAME and what is beside it, if no run and no watcher uses it. NAME may also be that of a file
+ * beside a folder that is gone. */
 static void clean(const struct config *config, const char *name, FILE *stream) {
     char folder[SL_MAX_PATH], save[SL_MAX_PATH];
-    snprintf(folder, sizeof folder, "%s/%.200s", SL_PROTECTION_ROOT, name);
+    const int length = (int)strcspn(name, ".");
+    snprintf(folder, sizeof folder, "%s/%.*s", SL_PROTECTION_ROOT, length, name);
+    if (name[length] && !access(folder, F_OK)) return;
     read_save(folder, save);
-    const bool used = is_in_use(save);
+    const bool used = is_in_use(save) || sl_control_listens(folder);
     const char *done = used ? "is in use" : config->dry_run ? "would be removed" : "removed";
     fprintf(stream, "%s: %.1f MB of %s: %s\n", folder, 1e-6 * bytes_of(folder), *save ? save : "an unknown run", done);
-    if (!used && !config->dry_run) sl_protection_remove(folder, NULL);
+    if (used || config->dry_run) return;
+    sl_protection_remove(folder, NULL);
+    sl_control_remove(folder);
 }
 
 static int run(const struct config *config, struct sl_error *error) {
@@ -73,8 +79,7 @@ static int run(const struct config *config, struct sl_error *error) {
     SL_TRY(sl_output_open(&output, NULL, error));
     snprintf(prefix, sizeof prefix, "%s%ld-", SL_PROTECTION_PREFIX, (long)getuid());
     for (const struct dirent *entry; all && (entry = readdir(all));)
-        if (!strncmp(entry->d_name, prefix, strlen(prefix)) && !strchr(entry->d_name, '.'))
-            clean(config, entry->d_name, output.stream);
+        if (!strncmp(entry->d_name, prefix, strlen(prefix))) clean(config, entry->d_name, output.stream);
     if (all) closedir(all);
     return sl_output_close(&output, SL_OK, error);
 }

@@ -1,7 +1,6 @@
 /* control.c - sends and takes messages to the watcher of a run. */
 #include "drivers/training/restart/control.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,11 +12,15 @@
 
 enum { PATIENCE = 1000 }; /* milliseconds for a request to come, once its sender has connected */
 
+/* The address of the socket beside FOLDER. */
+static bool address_beside(const char *folder, struct sockaddr_un *address) {
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    return snprintf(address->sun_path, sizeof address->sun_path, "%s.control", folder) < (int)sizeof address->sun_path;
+}
+
 static bool address_of(const char *save, struct sockaddr_un *address, struct sl_error *error) {
     char folder[SL_MAX_PATH];
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    if (sl_protection_name(save, folder, error)) return false;
-    return snprintf(address->sun_path, sizeof address->sun_path, "%s.control", folder) < (int)sizeof address->sun_path;
+    return !sl_protection_name(save, folder, error) && address_beside(folder, address);
 }
 
 static int open_socket(void) { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }
@@ -95,4 +98,19 @@ int sl_control_ask(const char *save, const char *request, char answer[SL_CONTROL
     const bool told = read_line(descriptor, -1, answer);
     close(descriptor);
     return told ? SL_OK : sl_error_set(error, SL_FAILED, "%s: the watcher has ended without an answer", save);
+}
+
+/* ---- leftovers ---- */
+
+bool sl_control_listens(const char *folder) {
+    struct sockaddr_un address;
+    const int descriptor = open_socket();
+    const bool listens = descriptor >= 0 && address_beside(folder, &address) && connects(descriptor, &address);
+    if (descriptor >= 0) close(descriptor);
+    return listens;
+}
+
+void sl_control_remove(const char *folder) {
+    struct sockaddr_un address;
+    if (address_beside(folder, &address)) unlink(address.sun_path);
 }

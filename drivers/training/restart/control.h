@@ -25,4 +25,9 @@ void sl_control_answer(int answer, const char *text);
 /* Sends REQUEST to the watcher of the run in SAVE and waits for the answer. SL_BAD_INPUT if nobody listens. */
 int sl_control_ask(const char *save, const char *request, char answer[SL_CONTROL_TEXT], struct sl_error *error);
 
+/* Whether a watcher listens beside FOLDER, a folder of steps in memory. */
+bool sl_control_listens(const char *folder);
+/* Removes the socket beside FOLDER. */
+void sl_control_remove(const char *folder);
+
 #endif

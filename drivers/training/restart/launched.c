@@ -28,6 +28,22 @@ static void each_child(pid_t process, void (*use)(pid_t child, void *arg), void 
     if (threads) closedir(threads);
 }
 
+/* The rank that the launcher has given PROCESS, by its environment; -1: not known. */
+static int rank_of(pid_t process) {
+    static const char *const keys[] = {"OMPI_COMM_WORLD_RANK=", "PMIX_RANK=", "PMI_RANK="};
+    char path[64], *entry = NULL;
+    size_t room = 0;
+    int rank = -1;
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)process);
+    FILE *file = fopen(path, "r");
+    while (file && rank < 0 && getdelim(&entry, &room, '\0', file) > 0)
+        for (int i = 0; i < 3; i++)
+            if (!strncmp(entry, keys[i], strlen(keys[i]))) rank = atoi(entry + strlen(keys[i]));
+    if (file) fclose(file);
+    free(entry);
+    return rank;
+}
+
 struct search {
     struct sl_launched *members;
     const char *program;
@@ -46,7 +62,7 @@ static void add(pid_t process, void *arg) {
     if (!list) return;
     m->list = list;
     const int descriptor = (int)syscall(SYS_pidfd_open, process, 0);
-    if (descriptor >= 0) list[m->count++] = (struct sl_launched_process){process, descriptor};
+    if (descriptor >= 0) list[m->count++] = (struct sl_launched_process){process, descriptor, rank_of(process)};
 }
 
 void sl_launched_free(struct sl_launched *m) {
@@ -61,11 +77,13 @@ void sl_launched_find(struct sl_launched *m, pid_t launcher, const char *program
     each_child(launcher, add, &search);
 }
 
-int sl_launched_ended(const struct sl_launched *m) {
+int sl_launched_ended(const struct sl_launched *m, int *rank) {
     int ended = 0;
-    for (int i = 0; i < m->count; i++) {
+    for (int i = m->count - 1; i >= 0; i--) {
         struct pollfd one = {m->list[i].descriptor, POLLIN, 0};
-        ended += poll(&one, 1, 0) == 1;
+        if (poll(&one, 1, 0) != 1) continue;
+        *rank = m->list[i].rank;
+        ended++;
     }
     return ended;
 }

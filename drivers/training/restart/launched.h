@@ -14,18 +14,19 @@ struct sl_launched {
     struct sl_launched_process {
         pid_t process;
         int descriptor; /* readable once the process has ended */
+        int rank;       /* in its launcher's count; -1: not known */
     } *list;
 };
 
 /* Lists the processes below LAUNCHER whose program is the file PROGRAM. */
-void sl_launched_find(struct sl_launched *members, pid_t launcher, const char *program);
-/* The number of listed processes that have ended. */
-int sl_launched_ended(const struct sl_launched *members);
+void sl_launched_find(struct sl_launched *launched, pid_t launcher, const char *program);
+/* The number of listed processes that have ended; *RANK is that of the first of them. */
+int sl_launched_ended(const struct sl_launched *launched, int *rank);
 /* Waits until one of the two descriptors OTHER can be read (a negative one: never), a listed process ends (with ENDS),
  * or SECONDS are over (negative: no limit). Returns the number of the descriptor; -1: neither. */
 int sl_launched_wait(const struct sl_launched *launched, bool ends, const int other[2], double seconds);
 /* Kills LAUNCHER and all processes below it by SIGKILL. */
 void sl_launched_kill(pid_t launcher);
-void sl_launched_free(struct sl_launched *members);
+void sl_launched_free(struct sl_launched *launched);
 
 #endif

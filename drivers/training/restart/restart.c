@@ -91,7 +91,8 @@ static void pass_on(struct sl_watcher *w, pid_t child) {
 /* Whether to end the run now: some of its processes have ended, since BEGAN, and steps are in memory, which a run that
  * ends by itself removes first. */
 static bool is_lost(const struct sl_watcher *w, const struct sl_launched *launched, double began) {
-    const bool over = sl_launched_ended(launched) == launched->count || sl_now() > began + time_to_tell;
+    int rank;
+    const bool over = sl_launched_ended(launched, &rank) == launched->count || sl_now() > began + time_to_tell;
     return over && !w->asked && sl_protection_step(w->checkpoints->save) >= 0;
 }
 
@@ -176,7 +177,7 @@ static int await_end(struct sl_watcher *w, pid_t child) {
         const int heard = sl_launched_wait(&launched, began == 0, w->ear, pause_of(w, starts, began > 0));
         if (heard == 0) pass_on(w, child);
         if (heard == 1) take_request(w);
-        if (heard < 0 && began == 0 && sl_launched_ended(&launched)) began = sl_now();
+        if (heard < 0 && began == 0 && sl_launched_ended(&launched, &w->rank)) began = sl_now();
         const bool dies = began > 0 && is_lost(w, &launched, began);
         if (w->lost || (!dies && !is_due(w))) continue;
         w->lost = true;
@@ -274,7 +275,9 @@ static int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG
 
 /* "the run was killed by signal 9 (Killed)" */
 static void describe_end(const struct sl_watcher *w, int status, char *text, size_t size) {
-    if (w->lost)
+    if (w->lost && w->rank >= 0)
+        snprintf(text, size, "the run lost the process of coordinate %d", w->rank);
+    else if (w->lost)
         snprintf(text, size, "the run lost a process");
     else if (WIFSIGNALED(status))
         snprintf(text, size, "the run was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));

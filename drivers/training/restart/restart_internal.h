@@ -23,6 +23,7 @@ struct sl_watcher {
     char mesh_text[MESH_TEXT]; /* if different from the command line's mesh; else "" */
     bool protects;             /* steps are kept in memory */
     bool lost;                 /* the watcher has ended the last run, because one of its processes had ended */
+    int rank;                  /* of that process; -1: not known */
     int fruitless;             /* runs in a row without a saved checkpoint or a step in memory */
     int64_t last;              /* steps of the latest of them when the present run began; -1: none */
     int64_t memory;            /* number of the step in memory that the next run goes on from; -1: none */
