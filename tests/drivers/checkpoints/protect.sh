@@ -81,6 +81,10 @@ point 'a dead watcher and its run leave steps in memory'
 status=$?
 grep -q "^$left: [0-9.]* MB of $(realpath saved): would be removed$" out && [ -d "$left" ]
 point 'clean --dry-run names them'
+"$drivers/shardloop-clean" --dry-run >/dev/full 2>err
+status=$?
+[ $status = 3 ] && grep -q '^shardloop-clean: stdout: No space' err
+point 'and a full disk under them is a failure'
 call $small --steps 1 --save elsewhere
 cp "$(name 1 elsewhere)" saved/
 cp -r "$left" kept
@@ -135,7 +139,10 @@ grep -q ' 0 differ, 0 are only in A, 0 only in B: equal' out
 point 'to the digits of an undisturbed run'
 [ $refused = 2 ] && grep -q '^resize: the run cannot be planned on pipe=7' why
 point 'a mesh that does not fit is refused'
+driver=$drivers/shardloop-clean
+refuses 'stray' stray
 driver=$drivers/resize
+refuses 'nowhere/saved: No such file or directory' nowhere/saved --mesh data=2
 refuses 'saved: no watcher of a run listens' saved --mesh data=2
 refuses '0 arguments: one run is resized' --mesh data=2
 refuses 'no mesh: give --mesh' saved
