@@ -5,12 +5,12 @@
 
 enum { BATCHES = 5, TURNS = 2000 }; /* turns of a batch, of both together */
 
-static void pass(struct sl_host_line *line, uint32_t turn) {
+static void pass(struct sl_line *line, uint32_t turn) {
     while (atomic_load_explicit(&line->count, memory_order_acquire) != turn) continue;
     atomic_store_explicit(&line->count, turn + 1, memory_order_release);
 }
 
-double sl_line_measure(struct sl_host_line *line, int member, uint32_t before) {
+double sl_line_measure(struct sl_line *line, int member, uint32_t before) {
     double ns[BATCHES];
     uint32_t turn = before * BATCHES * TURNS + (uint32_t)member;
     for (int batch = 0; batch < BATCHES; batch++) {

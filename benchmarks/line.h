@@ -9,12 +9,12 @@
 #include "spmd/base/base.h"
 
 /* Memory shared by two threads, zeroed before the first measurement. */
-struct sl_host_line {
+struct sl_line {
     alignas(SL_CACHE_LINE) _Atomic uint32_t count;
 };
 
 /* Nanoseconds from one core to the other: the median of a few batches. Two threads call it, MEMBER 0 and 1, as often as
  * each other, with LINE and how often they have called it BEFORE. Each has a core of its own: they do not sleep. */
-double sl_line_measure(struct sl_host_line *line, int member, uint32_t before);
+double sl_line_measure(struct sl_line *line, int member, uint32_t before);
 
 #endif

@@ -45,7 +45,7 @@ struct worker {
     struct sl_group group;
     float *in, *out;      /* [capacity] */
     double length;        /* seconds of a measurement of the stream, and of the sum of gradients */
-    struct sl_host_line *line; /* NULL: the group is not 2 coordinates with a core each */
+    struct sl_line *line; /* NULL: the group is not 2 coordinates with a core each */
     uint32_t lines;       /* measurements of line */
 };
 
