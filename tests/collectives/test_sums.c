@@ -61,7 +61,7 @@ static float long_x[ARRAYS][ELEMENTS];
 static void expect_parts(enum sl_reduction reduction, enum sl_dtype dtype, int size, int part) {
     static float waiting[WAITING * ELEMENTS];
     float sum[ELEMENTS] = {0}, wanted[ELEMENTS] = {0};
-    const void *input[ARRAYS];
+    static const void *input[ARRAYS];
     for (int k = 0; k < size; k++) input[k] = long_x[k];
     sl_reduce(reduction, dtype, 0.3f, ELEMENTS, size, input, 1, (void *[]){wanted});
     for (int before = 0, now; before < size; before += now, part++) {
