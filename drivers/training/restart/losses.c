@@ -17,6 +17,7 @@ void sl_losses_cause(struct sl_losses *losses, enum sl_lost_by cause, int64_t st
     losses->cause = cause;
     losses->count[cause]++;
     if (step < losses->furthest) losses->again += losses->furthest - step;
+    losses->furthest = step;
 }
 
 bool sl_losses_run(const struct sl_losses *losses) { return losses->since > 0; }

@@ -14,7 +14,7 @@ struct sl_losses {
     enum sl_lost_by cause; /* why */
     int count[SL_LOST_BY];
     double seconds[SL_LOST_BY];
-    int64_t furthest, again; /* steps: the most in memory so far; and finished ones that were computed again */
+    int64_t furthest, again; /* steps: those in memory when the run ended; and finished ones that were computed again */
 };
 
 /* No steps are made from the time NOW on: the run starts, or has ended. */

@@ -28,9 +28,6 @@ static const double time_to_tell = 0.3, time_to_look = 0.02, time_to_start = 20;
 /* Seconds between two looks for a new step, and between others; and after which a run ends without another step. */
 static const double time_to_see = 0.002, time_to_rest = 0.05, time_to_step = 30;
 
-/* Runs in a row that may end without a new step before a step in memory is given up. */
-enum { MOST_TRIES = 3 };
-
 /* ---- a process ---- */
 
 /* Becomes the run, in the child process; it ends if PARENT ends. */
@@ -242,20 +239,12 @@ static bool is_stuck(struct sl_watcher *w) {
     return w->fruitless >= 2;
 }
 
-/* Whether there is a step in memory after AFTER to go on from. If several runs have died after it without another
- * step, it may be the reason, and is removed. */
+/* Whether there is a step in memory after AFTER to go on from. */
 static bool find_memory(struct sl_watcher *w, int64_t after) {
     w->memory = -1;
     if (!w->protects) return false;
     const int64_t step = sl_protection_find(w->checkpoints->save, w->from);
     if (step > w->losses.furthest) w->losses.furthest = step;
-    if (step >= 0 && w->fruitless >= MOST_TRIES && step <= w->last) {
-        sl_remark("--protect: %d runs in a row have ended without a step after step %" PRId64
-                  " in memory: it is given up",
-                  w->fruitless, step);
-        sl_protection_forget(w->checkpoints->save);
-        return false;
-    }
     if (step <= after) return false;
     w->memory = w->begins = step;
     return true;
