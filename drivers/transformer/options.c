@@ -49,7 +49,7 @@ const struct sl_option transformer_model_table[] = {
      .read = "attention=gqa&rope-dim", .help = "gqa: divisors of the rotation rates of a head's pairs of columns"},
     {"rope-amplitude", SL_OPTION_REAL, FIELD(rope_amplitude), .min = 1e-6, .max = 1e6, .keep = SL_KEPT_SIZE,
      .read = "attention=gqa&rope-dim", .help = "gqa: factor of rotated queries and keys, as in YaRN"},
-    {"mlp", SL_OPTION_CHOICE, FIELD(mlp), .value = "gelu|silu|erf-gelu", .keep = SL_KEPT_SIZE,
+    {"mlp", SL_OPTION_CHOICE, FIELD(mlp), .value = &SL_MLPS(SL_MLP_NAME)[1], .keep = SL_KEPT_SIZE,
      .help = "activation in an MLP: gelu (tanh form), silu (gates columns beside it), or erf-gelu"},
     {"mlp-dim", SL_OPTION_INTEGER, FIELD(mlp_dimension), .min = 0, .max = 16 * MOST, .keep = SL_KEPT_SIZE,
      .read = "!experts", .help = "columns inside an MLP; 0: four times --model-dimension"},

@@ -192,6 +192,9 @@ static struct sl_module *build_product(const char *name, int in, int out, bool b
     return biased ? sl_sharded_dense(name, in, out, 1, 1, channels) : sl_sharded_product(name, in, out, channels);
 }
 
+#define FUNCTION(kind, name, module) [SL_MLP_##kind] = module,
+static struct sl_module *(*const functions[])(int columns) = {SL_MLPS(FUNCTION)};
+
 static struct sl_module *build_dense_mlp(const struct sl_transformer *t, const struct sl_channels *channels) {
     const int inside = sl_transformer_inside(t);
     const bool biased = sl_biases_mlp(t->biases);
@@ -199,7 +202,7 @@ static struct sl_module *build_dense_mlp(const struct sl_transformer *t, const s
     if (t->mlp == SL_MLP_GATED_SILU) return sl_gated_mlp("mlp", t->dimension, inside, biased, channels);
     struct sl_module *const layer[] = {
         build_product("up", t->dimension, inside, biased, channels),
-        t->mlp == SL_MLP_ERF_GELU ? sl_erf_gelu(own) : sl_gelu(own),
+        functions[t->mlp](own),
         build_product("down", inside, t->dimension, biased, channels),
     };
     return sl_sequential("mlp", 3, layer);

@@ -33,7 +33,12 @@ static inline int sl_spread_loops(int spread) {
 
 /* Modules differing between families of models; 0 is this model's own choice. */
 enum sl_attention_kind { SL_ATTENTION_LATENT, SL_ATTENTION_GROUPED };
-enum sl_mlp_kind { SL_MLP_GELU, SL_MLP_GATED_SILU, SL_MLP_ERF_GELU };
+/* Functions inside an MLP: the constant, the name as a value of --mlp, and the module between the two products; silu
+ * gates columns beside it (sl_gated_mlp) instead. */
+#define SL_MLPS(ROW) ROW(GELU, "gelu", sl_gelu) ROW(GATED_SILU, "silu", NULL) ROW(ERF_GELU, "erf-gelu", sl_erf_gelu)
+#define SL_MLP_KIND(kind, name, module) SL_MLP_##kind,
+#define SL_MLP_NAME(kind, name, module) "|" name
+enum sl_mlp_kind { SL_MLPS(SL_MLP_KIND) };
 enum sl_norm_family { SL_NORM_RMS, SL_NORM_LAYER }; /* a layer norm always shifts */
 /* Products with biases. ALL: RMS norms shift, too. ATTENTION is QKV and OUT; PRODUCTS are these and the MLP's. */
 enum sl_biases {

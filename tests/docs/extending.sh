@@ -132,6 +132,7 @@ int main(int argc, char **argv) {
         if (activate() || check(sl_relu2(5)) || check_between(sl_relu2(5)) || check_between(sl_silu(5))) return 1;
         return !has_left;
     }
+    if (!strcmp(name, "norm")) return check(sl_unit_norm(5)) || check_between(sl_unit_norm(5));
     if (!strcmp(name, "collective")) return communicate();
     fprintf(stderr, "nothing tries \"%s\"\n", name);
     return 2;
@@ -186,10 +187,10 @@ ln -s "$work/build/drivers" run/build/host/drivers
 for page in "$pages"/*.md; do
     name=${page##*/}
     grep -q '^```diff$' "$page" || continue
-    [ "$name" != engine_solo.md ] || continue # engine.md, its first half, tries it
+    case $name in engine_solo.md | norm_kernels.md) continue ;; esac # engine.md and norm.md, their first halves, try them
     echo 'set -eu' >trial.sh
     case $name in
-    layer.md | activation.md | collective.md) echo "build/host/drivers/try ${name%.md}" >>trial.sh ;;
+    layer.md | activation.md | norm.md | collective.md) echo "build/host/drivers/try ${name%.md}" >>trial.sh ;;
     *) grep -q '^```sh extended$' "$page" || echo "build/host/drivers/try ${name%.md}" >>trial.sh ;; # which refuses it
     esac
     awk '/^```sh extended$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$page" >>trial.sh
