@@ -8,8 +8,8 @@
 #include "spmd/base/memory.h"
 
 enum {
-    TOGETHER = 4,  /* interleaved sums, because a sum waits for its last term: of one row, or of one column, of C */
-    AHEAD = 16384, /* bytes of prefetch distance, as in block_rows.c */
+    TOGETHER = 4, /* interleaved sums, because a sum waits for its last term: of one row, or of one column, of C */
+    AHEAD = 8192, /* bytes of prefetch distance: what lies ahead of the last row may be in the share of another core */
     MOST = SL_LARGEST_BLOCK / GROUP, /* groups of a block */
 };
 
