@@ -371,8 +371,8 @@ static int multiply_gradient(const struct sl_module *module, struct sl_context *
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     if (dense->leaves.count > 1)
         return sl_leaf_products_weight_gradient(context, &dense->leaves, products, x, b, accumulate, gradient);
-    const void *a =
-        sl_products_operand(products, context, &products->x, rows * (size_t)module->in, sl_saved_x(context, x));
+    const size_t count = rows * (size_t)module->in;
+    const void *a = sl_products_operand(products, context, &products->x, count, sl_saved_x(context, x));
     float *bias = products->sums ? sl_gradient(module, context, SL_AFFINE_BIAS) : NULL;
     return sl_products_weight_gradient(context, products, a, b, accumulate, gradient, bias);
 }
@@ -431,9 +431,8 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
         if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, sl_saved_dy(context, dy));
         SL_TRY(sl_sharded_gather(module, context, rows, sums ? SL_F32 : context->saved.dy, dy, &all));
     }
-    const void *b =
-        sums ? sl_products_operand(products, context, &products->dy, rows * whole, sl_rows_f32(all))
-             : sl_products_operand(products, context, &products->dy, rows * whole, sl_saved_dy(context, all));
+    const struct sl_rows gathered = sums ? sl_rows_f32(all) : sl_saved_dy(context, all);
+    const void *b = sl_products_operand(products, context, &products->dy, rows * whole, gathered);
     if (dense->data_group >= 0 && !context->parameters->scatters_late)
         return (dense->gathered >= 0 ? start_to_scatter : scatter_kernel_gradient)(module, context, x, b);
     return multiply_gradient(module, context, x, b, context->accumulate,
@@ -443,8 +442,7 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
 static void release(struct sl_module *module) { sl_products_release(&((struct sharded *)module)->products); }
 
 struct sl_products *sl_sharded_dense_products(struct sl_module *module) {
-    struct sharded *dense = (struct sharded *)module;
-    return module->type->release == release && !dense->adds_up ? &dense->products : NULL;
+    return module->type->release == release && !own(module)->adds_up ? &((struct sharded *)module)->products : NULL;
 }
 
 /* ---- construction ---- */
