@@ -43,7 +43,7 @@ static bool is_summed(const struct sl_request *request) {
 }
 
 /* The members that move data out of or into the caller's buffers: none in a barrier, and none if one member has
- *computed the sum. / */
+ * computed the sum. */
 static struct sl_positions movers(const struct sl_request *request) {
     const struct sl_positions none = {0, 0};
     return request->call.operation == SL_BARRIER || is_summed(request) ? none : sl_call_destinations(&request->call);
@@ -61,7 +61,7 @@ static uint32_t kind_of(const struct sl_collective *call) {
     return (uint32_t)(sl_call_word(call) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 }
 
-/* Whether MEMBER may already have reused the slot of call number TICKET. Check this after reading the slot. / */
+/* Whether MEMBER may already have reused the slot of call number TICKET. Check this after reading the slot. */
 static bool may_have_left(const struct member *member, uint32_t ticket) {
     return sl_local_reached(atomic_load(&member->arrived.value), ticket + SL_MAX_IN_FLIGHT);
 }

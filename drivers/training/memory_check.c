@@ -113,8 +113,8 @@ static void try_smaller(struct advice *advice) {
            need->data + (layers >= 1 ? model * layers / advice->job->layers : model / ceil(model / room)));
 }
 
-/* For a job too large for any mesh of such machines: advises the memory per machine of the largest mesh, and the
- * model size for that mesh with this machine's memory. */
+/* For a job that does not fit on MOST_MACHINES machines like this one: advises the memory that each would need, and the
+ * part of the model that would fit on as many with this machine's memory. */
 static void try_largest_mesh(struct advice *advice) {
     const bool stored = divided(advice, true) < divided(advice, false);
     const char *rounded = stored ? " --storage bf16" : "";

@@ -21,8 +21,8 @@ enum { PATH = 64, NAME = 80, JOB = 255, ENVIRONMENT = 1 << 17 };
 
 /* ---- names of processes by launchers ---- */
 
-/* How this process was started. Saved before MPI starts, which changes the environment while the watchdog runs, and
- * before the launcher may end: remaining processes then have init as a parent, as unrelated ones do. */
+/* How this process was started. Read before MPI starts, because MPI changes the environment while the watchdog may read
+ * it, and before the launcher can end: then the parent is init, as for processes of other jobs. */
 static struct {
     bool noted;
     int rank, parent;  /* rank -1: not set by a launcher */

@@ -2,8 +2,9 @@
  * be interrupted.
  *
  * It is a thread without calls of MPI. If another process of this host has been stopped for the timeout, or if the
- * start takes PATIENCE longer than the timeout, one process prints it, and each ends: the launcher then ends the
- * remaining ones. /proc shows stopped processes; one process of the host reads it for all. */
+ * start takes PATIENCE longer than the timeout, one process prints the reason, and every process with such a finding
+ * ends itself; the launcher then ends the others, such as a stopped one. /proc shows stopped processes; one process of
+ * the host reads it for all. */
 #include "collectives/mpi/process/process.h"
 #include "collectives/mpi/process/shared.h"
 

@@ -88,7 +88,8 @@ SL_INLINE struct rows rows_of(enum sl_dtype dtype, const void *x, size_t first, 
     return (struct rows){(const float *)x + first, stride, cols, NULL};
 }
 
-/* Rounds ROWS complete rows of X (ROUNDS), or copies them as bf16; STORED, the copy, may be NULL if they are rounded.
+/* If ROUNDS, rounds ROWS rows of X in place, and also writes them to STORED as bf16 unless it is NULL. Otherwise X does
+ * not change, and STORED receives the bf16 copy.
  * Rows of X and of the copy are STRIDE elements apart, and begin AT elements after the arrays' start. */
 SL_INLINE void settle_rows(size_t rows, size_t cols, size_t stride, size_t at, bool rounds, float *x,
                            uint16_t *stored) {

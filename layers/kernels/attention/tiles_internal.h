@@ -158,8 +158,8 @@ SL_INLINE void advance(const float **at, size_t by) {
     SETTLE(*at);
 }
 
-/* Adds the next TERMS terms. BY_ROWS: rows of a have pointers, and, for several terms, a's columns are neighbours.
- * Otherwise terms have pointers, and rows are neighbours. */
+/* Adds the next TERMS steps of the depth. BY_ROWS: AT has pointers to rows of a, whose a_column is 1 if there are
+ * several steps. Otherwise AT has pointers to columns of a, whose a_row is 1. */
 SL_INLINE void add_run(struct cursor *at, const struct term *term, vector sum[TALL][PAIR], const bool by_rows,
                        const int rows, const int vectors, const int terms) {
     const size_t a_row = term->a_row, a_column = term->a_column, b_row = term->b_row;

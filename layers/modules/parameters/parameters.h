@@ -266,8 +266,8 @@ int sl_parameters_declare(struct sl_parameters *parameters, const struct sl_mesh
 /* Declares during planning that parameter I is a kernel, which modules read in sl_plan_kernel_type or as blocks; sets
  * its blocks if the source has them. */
 void sl_parameters_find_blocks(struct sl_parameters *parameters, const struct sl_mesh *mesh, int i);
-/* For sl_parameters_layout: removes parameters in blocks from the ranges. The second function returns the bytes of all
- * blocks. */
+/* For sl_parameters_layout: parameters whose values stay in a file's blocks get no room in their ranges. The second
+ * function returns the bytes of all blocks. */
 void sl_parameters_leave_blocks_out(struct sl_parameters *parameters);
 size_t sl_parameters_block_bytes(const struct sl_parameters *parameters);
 

@@ -22,8 +22,8 @@ struct sl_rope {
 
 /* Sets *ROPE to a table with LIKE's positions, columns, first, pairs and angles. It stays if it is this table already;
  * otherwise it is found in LIST, or allocated, counted in HELD, filled and added to LIST. With SIZES_ONLY a table has
- * no memory. One thread uses a list, and its tables may not be released meanwhile. Returns SL_FAILED if there is no
- * memory. */
+ * no memory. Only one thread may use a list. sl_rope_release does not remove a table from its list, so do not
+ * release a table while its list is in use. Returns SL_FAILED if there is no memory. */
 int sl_rope_share(struct sl_rope **list, const struct sl_rope *like, bool sizes_only, struct sl_budget *held,
                   struct sl_rope **rope, struct sl_error *error);
 /* Bytes of all tables in LIST, including tables without memory. */

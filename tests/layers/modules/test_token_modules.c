@@ -290,7 +290,7 @@ static void expect_same_bits(const struct trial *trial, const struct sl_mesh *me
             fail_msg("result %d of coordinate %d has other bits", result, i);
 }
 
-/* Half a unit in the last place of a bf16 number near 1: the largest relative error of a product's operand. */
+/* Half of bf16's largest relative rounding error, 2^-8: the average error of a product's operands stays below it. */
 #define ROUNDING 0x1p-9
 
 /* Rounding of p changes dx by at most that part of the sum of |weight p / sums * entry|; all entries are below 1.

@@ -41,7 +41,8 @@ struct panel {
 
 enum source { FROM_B, FROM_B_COPYING, FROM_COPY };
 
-/* Computes ROWS rows of C and VECTORS vectors of columns over a part of the sums. A: the rows' terms, packed. */
+/* Adds the products of the panel's terms to a tile of C: ROWS rows, VECTORS vectors wide. A: the rows' terms, packed.
+ */
 static inline __attribute__((always_inline)) void tile(const struct product *p, struct panel *panel, const float *a,
                                                        float *c, const int rows, const int vectors,
                                                        const enum source source) {
