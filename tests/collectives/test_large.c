@@ -157,7 +157,8 @@ static void a_thousand_agree(void **state) {
 
 /* ---- verdicts ---- */
 
-/* Seconds: the engine's own, because so many processes share few cores; less for deadlocks, which take all of it. */
+/* Timeouts in seconds. PATIENCE: the engines' default, because many processes share few cores. PATIENCE_IN_VAIN: for
+ * the deadlock, which lasts the whole timeout. */
 enum { PATIENCE = 30, PATIENCE_IN_VAIN = 8 };
 
 /* Coordinate 0 waits for a message that coordinate 1 would send only after the barrier. */

@@ -6,8 +6,8 @@
 
 enum { NUMBERS = 40, CALLS = 24, MESSAGES = 4, STEPS = 60, LEARNED = 2, LATE_MS = 500, MOST = 4 };
 
-/* Results of a coordinate: steps that were graphs; steps with a part outside a graph, among all, at the late step, and
- * after it; whether its calls begin only when its peers have begun their earlier ones. */
+/* Results of a coordinate: steps that were graphs; steps with a part outside a graph, in all (PARTED), at the late step
+ * (LATE), and after it (LATER); whether its calls begin only when its peers have begun their earlier ones. */
 enum { GRAPHS, PARTED, LATE, LATER, ASKS, TOLD };
 
 struct pace {

@@ -139,8 +139,8 @@ int main(int argc, char **argv) {
 }
 END
 echo 'sl_add_driver(try try.c)' >>copy/drivers/CMakeLists.txt
-# What no diff changes, and includes nothing that one does, is not compiled again: half of the time. The compiler's
-# launcher takes its object from BUILD, whose options are the same but for optimization.
+# Objects of files that the diffs do not change, nor their includes, are not compiled again, which halves the time: the
+# compiler's launcher takes them from BUILD, whose options are the same but for optimization.
 ninja -C "$build" -t deps 2>err | awk -v source="$source/" '
     /^[^ ]/ { object = /: #deps .*\(VALID\)$/ ? substr($0, 1, index($0, ": #deps") - 1) : ""; next }
     /^ / && object {

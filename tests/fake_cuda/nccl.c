@@ -4,11 +4,11 @@
  * As in NCCL, an operation blocks its stream until the other members have joined it, sends and receives of a pair are
  * matched in order, operations of one group run concurrently, and an abort releases all waiting work. A nonblocking
  * communicator is in progress while it is made, split, or connected (by the first call of both sides); calls on it,
- * which NCCL forbids then, are refused. A complete split writes its communicator to the address in the call; to one in
- * another process when that next asks for its state. Maxima ignore NaN; bf16 is rounded after each addition.
- * Environment variables set faults:
+ * which NCCL forbids then, are refused. A complete split writes its communicator to the address in the call; a member
+ * in another process writes its own when it next asks for the parent's state. Maxima ignore NaN; bf16 is rounded after
+ * each addition. Environment variables set faults:
  *
- *   FAKE_NCCL_FAIL=f@n   the nth call of function f from now on: fails later, and blocks its stream for good
+ *   FAKE_NCCL_FAIL=f@n   the nth next call of function f succeeds, then its work fails, and blocks its stream for good
  *   FAKE_NCCL_HANG=f@n   the same without an error
  *   FAKE_NCCL_REFUSE=f@n the call itself fails */
 #include "nccl.h"

@@ -1,5 +1,5 @@
 # pack.sh - sourced by tests/gpu for --pack: puts into $pack what --quick needs, as paths from the repository's root:
-# programs of the steps that are built, without symbols for debuggers; libraries that a machine with CUDA may lack, in
+# its steps' programs, as far as they are built, stripped; libraries that a machine with CUDA may lack, in
 # $directory/lib; and scripts and data of these sources. build/cuda as a whole has gigabytes.
 case $directory in /* | *..*) refuse "--pack: --build $directory: name a folder within the repository, as in build/cuda" ;; esac
 case $pack in

@@ -1,5 +1,5 @@
 #!/bin/sh
-# drivers.sh DRIVERS SOURCE - whole runs on executed device code: equal losses, steps as graphs, journals, generated
+# drivers.sh DRIVERS SOURCE - whole runs, whose device code is executed on the CPU: equal losses, steps as graphs, journals, generated
 # text; prints TAP.
 drivers=$1 source=$2
 . "$source/tests/rigs/points.sh"

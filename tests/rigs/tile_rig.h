@@ -282,8 +282,8 @@ static inline void close_values(struct values *values) {
     free(values->dy);
 }
 
-/* Copies tokens [FROM, END) of each of the microbatch M's SEQUENCES of SEQUENCE tokens from ALL, which has all rows, to
- * DENSE, which has only these tokens; BACK: from DENSE to ALL. */
+/* Copies tokens [FROM, END) of each sequence from ALL, which has all rows, to DENSE, which has only these tokens; BACK:
+ * from DENSE to ALL. Microbatch M has SEQUENCES sequences of SEQUENCE tokens. */
 static inline void move_tokens(const struct worker *worker, int sequences, int sequence, int m, int from, int end,
                                bool back, float *all, float *dense) {
     const size_t columns = worker->tile.columns, count = (size_t)(end - from) * columns;

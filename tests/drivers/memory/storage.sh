@@ -22,7 +22,7 @@ learn() {
     [ $status = 0 ] && [ -s "loss.$1" ]
 }
 
-# learns_alike NAME ARGUMENT...: within a hundredth of the loss of floats, which has come down from more than 5.
+# learns_alike NAME ARGUMENT...: the last loss is within 1 % of the one with --storage f32, which has fallen from above 5.
 learns_alike() {
     name=$1
     shift

@@ -86,8 +86,8 @@ static bool has_same_bits(struct job job, const char *schedule, int loops, int r
     return true;
 }
 
-/* Returns whether to skip the case, if few are run. On GPUs, recomputation of attention changes sums into the residual
- * stream. */
+/* Returns whether to skip the case, if few are run. Selective recomputation is among these: on GPUs it sums into the
+ * residual stream in another order. */
 static bool is_left_out(int schedule, int recomputation) {
     return test_runs_few && (schedule % 4 != 1 || recomputation == SL_RECOMPUTE_SELECTIVE);
 }

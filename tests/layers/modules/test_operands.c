@@ -81,8 +81,9 @@ static struct sl_module *layer(void) {
     return sl_sequential("", 2, (struct sl_module *[]){latent_of(ROPE, 0.0), silu_block()});
 }
 
-/* OPERANDS: number of modules with an x that their parents save as an operand. ATTENDS: attention's output is saved as
- * floats, too. FUSES: a device's products may compute a gelu, with x and bias in bf16. */
+/* OPERANDS: number of modules whose x the parent saves as bf16, the type in which products read it. ATTENDS:
+ * attention's output is saved as floats, too. FUSES: a device's products may compute a gelu, with x and bias in bf16.
+ */
 static const struct subject {
     const char *name;
     struct sl_module *(*make)(void);

@@ -213,7 +213,8 @@ static void shared_values_have_the_same_bits(void **state) {
     sl_device.give(all);
 }
 
-/* Expects the same bits as without bf16 copies, and the copies to be these, rounded; nothing is written behind them. */
+/* Expects values with the same bits as without bf16 copies, copies that are these values rounded, and no write behind
+ * the copies. */
 static void values_are_rounded_as_they_are_made(void **state) {
     (void)state;
     const struct sl_adamw_step step = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.1f, 0.001f, 0.1f, 0.001f, 0.5f, false, NULL};

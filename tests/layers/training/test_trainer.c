@@ -195,8 +195,8 @@ static void dropouts_outside_layers_give_the_same_bits(void **state) {
 
 /* ---- a failing coordinate ---- */
 
-/* COORDINATE fails with STATUS in the weight gradients of LOOP, in its second step. Coordinates that sum gradients with
- * it are late: they still have to read its inputs of earlier sums. */
+/* COORDINATE fails with STATUS in the weight gradients of LOOP, in its second step. The members that sum gradients with
+ * it are slow: when it fails, they have not yet read its inputs of earlier sums. */
 struct fault {
     int coordinate, loop, status, steps;
 };

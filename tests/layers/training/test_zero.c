@@ -53,8 +53,8 @@ static int coordinates_of(const struct job *job) {
     return mesh.size;
 }
 
-/* JOB with --zero 1 and 2. SHARES: gradients of the latter must take less on every coordinate; else they never take
- * more. PARTS: layers have several sums in a step. */
+/* Runs JOB with --zero 1 and 2. With 2 no coordinate's gradients may take more memory, and with SHARES each must take
+ * less. PARTS: a layer is summed several times in a step, so results are near; otherwise they are equal. */
 static void compare(struct job job, bool shares, bool parts) {
     struct bytes bytes[2][MOST_COORDINATES] = {{{0}}};
     struct job way[2] = {job, job};

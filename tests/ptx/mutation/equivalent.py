@@ -266,7 +266,7 @@ def one_more_turn(kernel, instruction, new):
 
 
 def has_an_element_for_each_thread(kernel):
-    """Whether a block takes as many neighbouring elements as it has threads, as OpenMP distributes loops over elements."""
+    """Whether block b begins at element 128 b with one element for each thread, as OpenMP distributes loops."""
     return any(s.name == "mul" and s.ops[2] == "128" and made_of(kernel, s.ops[1]) == {"%ctaid.x"} for s in kernel.statements if hasattr(s, "ops"))
 
 

@@ -1,11 +1,12 @@
-"""timeline.py BUILD - queues alone order the messages, sums and gathers of coordinates, beside their products; prints TAP.
+"""timeline.py BUILD - messages, sums and gathers are ordered by streams and events, without waits of the host, and may run
+beside products; prints TAP.
 
     timeline.py --print BUILD PROGRAM ARGUMENT...    the last step of a coordinate: works of each stream, and their order
 
 It reads the account of a GPU that computes nothing (tests/fake_cuda/fake.h). A work put into a stream comes after all
 that is there, after the events that the stream awaits, and after works that the host has waited for or seen to be done
-before the call. Two works without an order may run at the same time: they are beside each other. Events are found
-done late, as nothing takes this GPU any time.
+before the call. Two works without an order may run at the same time: they are beside each other. Queries
+report an event's end late: otherwise a host would see every event done at once, because work on this GPU takes no time.
 """
 import collections
 import os

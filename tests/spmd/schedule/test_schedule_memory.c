@@ -1,5 +1,5 @@
-/* test_schedule_memory.c - memory of a table with all derived data: at no time 64 bytes for each compute action,
- * messages included. The linker redirects calls of malloc and its like to the functions below, which count. */
+/* test_schedule_memory.c - memory of a table with all derived data, messages included: always less than 64 bytes
+ * for each compute action. The linker redirects calls of malloc and its like to the functions below, which count. */
 #include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# order.sh DRIVERS - a search's best three and its last on eight coordinates, run: they hold the bytes that were
-# predicted, and the order of their times is the predicted one. Prints TAP.
+# order.sh DRIVERS - runs the best three layouts and the last one of a search for eight coordinates: they hold the
+# predicted bytes, and their times have the predicted order. Prints TAP.
 #
 # Others may use the machine meanwhile, and so only layouts whose predictions are far apart are in order:
 # `./benchmarks/run --only predictions` compares the others, and the times themselves, on a quiet machine.

@@ -76,7 +76,8 @@ for name in sequential $schedules; do
     holds "drawn and proven: $name" 'rank 2: ' 'iterations'
 done
 
-# For all sizes: grouped ranks do the same kind at once, interleaved neighbours different ones while all work.
+# For all sizes: in grouped, all ranks do the same kind at once; in interleaved, neighbours do different kinds while all
+# ranks work.
 same=yes kinds=yes counts=yes
 for stages in 1 2 3 5; do
     for microbatches in 1 2 3 8 13; do

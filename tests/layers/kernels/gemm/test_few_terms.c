@@ -1,4 +1,4 @@
-/* test_few_terms.c - products of few terms and with weights of few columns: the library's bits, on CPUs with AVX-512.
+/* test_few_terms.c - products of few terms and with weights of few columns have oneDNN's bits, on CPUs with AVX-512.
  */
 #include "tests/rigs/numbers.h"
 

@@ -215,7 +215,7 @@ static void check_gelu(struct numbers *numbers, const struct sl_gemm_backend *ba
 }
 
 /* Forms: with a bias, with an added array, unaligned. For unaligned arrays and for columns that are no whole vectors
- * the library has no gelu: a region applies it. */
+ * cuBLASLt fuses no gelu: a target region applies it. */
 static void products_leave_bf16(void **state) {
     (void)state;
     struct numbers numbers = {1};
