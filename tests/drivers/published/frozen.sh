@@ -80,7 +80,7 @@ refused 'has adapters already' generate --params alone --adapters whole --prompt
 [ ! -e x ]
 point 'and nothing is left of them'
 
-# notes FILE KEY [VALUE]: prints the checkpoint as version 1, without checksums, with note KEY set to VALUE or removed.
+# notes FILE KEY [VALUE]: writes FILE, the checkpoint as version 1, without checksums, with note KEY set to VALUE or removed.
 notes() {
     python3 - "$@" <<'END'
 import json, struct, sys
