@@ -6,9 +6,9 @@
 
 enum {
     PIECE = 64,  /* elements */
-    DIGITS = 20, /* of the largest number of arrays in base 2 */
+    DIGITS = 21, /* of the largest number of arrays in base 2 */
 };
-_Static_assert(SL_MOST_COORDINATES <= 1 << DIGITS, "as many arrays as can come");
+_Static_assert(SL_MOST_COORDINATES < 1 << DIGITS, "as many arrays as can come");
 
 static int base_of(enum sl_reduction reduction) { return reduction == SL_TREE ? 2 : SL_SUM_BLOCK; }
 

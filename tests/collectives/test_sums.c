@@ -88,6 +88,19 @@ static void sums_are_interrupted(void **state) {
     assert_int_equal(sl_waiting_sums(SL_SUM, 64 * 64 + 64 + 1), 3);
 }
 
+/* A tree of the largest number of arrays, of which all but the last have been added. */
+static void the_last_of_most_is_added(void **state) {
+    (void)state;
+    enum { LEVELS = 20 };
+    const float last = 1;
+    float waiting[LEVELS], sum = 0;
+    for (int i = 0; i < LEVELS; i++) waiting[i] = (float)(1 << i);
+    const struct sl_partial partial = {SL_TREE, SL_F32, 1, SL_MOST_COORDINATES - 1, SL_MOST_COORDINATES};
+    assert_int_equal(sl_waiting_sums(SL_TREE, SL_MOST_COORDINATES - 1), LEVELS);
+    sl_continue_sum(&partial, 1, 1, (const void *[]){&last}, waiting, &sum);
+    assert_true(sum == SL_MOST_COORDINATES);
+}
+
 static void rows_are_copied(void **state) {
     (void)state;
     static const size_t bytes[] = {0, 1, 15, 16, 48, 64, 112, 128, 500, 512, 528, 800};
@@ -107,7 +120,8 @@ static void rows_are_copied(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_added_in_order),
-                                       cmocka_unit_test(sums_are_interrupted), cmocka_unit_test(rows_are_copied)};
+                                       cmocka_unit_test(sums_are_interrupted),
+                                       cmocka_unit_test(the_last_of_most_is_added), cmocka_unit_test(rows_are_copied)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
