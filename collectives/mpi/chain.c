@@ -11,6 +11,7 @@
 #include "collectives/mpi/mailbox_internal.h"
 #include "collectives/sums/partial.h"
 #include "collectives/sums/reduce.h"
+#include "spmd/base/memory.h"
 
 /* ---- lanes ---- */
 
@@ -59,7 +60,9 @@ static struct sl_span sent_back(const struct sl_mpi_call *c, uint32_t round, int
 }
 
 /* Room of a lane for a round under way: its share, and behind it the sums on their way that have another type. */
-static size_t room_for_share(const struct sl_mpi_call *c) { return sl_span_bytes(share_of(c, 0, 0)); }
+static size_t room_for_share(const struct sl_mpi_call *c) {
+    return sl_round_up(sl_span_bytes(share_of(c, 0, 0)), SL_CACHE_LINE);
+}
 static size_t bytes_after(const struct sl_mpi_call *c, int host) {
     return sl_chain_message(&c->call, hosts_of(c)->first[host], room_for_share(c));
 }
