@@ -1,9 +1,9 @@
 /* watch.c - the watchdog: one thread per process, for all communicators.
  *
  * It asks them for errors, and measures the time of calls begun by all hosts concerned. If a run fails, the watchdog
- * aborts its communicators, so no queue waits for a peer and no host for a queue. It also lets
- * channels' receivers join, and sends the first message over each channel's wire: connecting needs both ends, and the
- * hosts do not wait for it. */
+ * aborts its communicators, so no queue waits for a peer and no host for a queue. It also lets channels' receivers
+ * join, and sends the first message over each channel's wire: connecting needs both ends, and the hosts do not wait for
+ * it. */
 #include "collectives/nccl/engine.h"
 
 #include <stdio.h>
