@@ -52,9 +52,10 @@ int sl_plan_context_heads(struct sl_plan *plan, const struct sl_attention *shape
     const size_t size = sizeof(float), rows = sl_plan_rows(plan), all = rows * (size_t)plan->cut.parts;
     const size_t columns = shape->heads * shape->width, rotated = shape->heads * shape->rope;
     const size_t shared = keys->beside ? keys->columns[1] : 0;
-    size_t most = rows * (keys->columns[0] > columns ? keys->columns[0] : columns);
+    size_t widest = keys->columns[0] > columns ? keys->columns[0] : columns, most;
     SL_TRY(check(plan, shape, keys));
-    most = all * shared > most ? all * shared : most;
+    widest = rotated > widest ? rotated : widest;
+    most = all * shared > rows * widest ? all * shared : rows * widest;
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) {
         const size_t bytes = (i == 1 && shared ? all : rows) * keys->columns[i] * size;
         sl_plan_workspace(plan, bytes, &keys->whole[i]);

@@ -2,6 +2,8 @@
  * layouts with data, pipe and tensor, for kinds of attention, documents, and ways to save memory. */
 #include "tests/rigs/transformer_job.h"
 
+#include "layers/modules/sequence/context_internal.h"
+
 enum { SEQUENCE = 48 }; /* divides into two blocks for each of 2, 3, 4 and 8 coordinates */
 
 /* ---- blocks ---- */
@@ -136,6 +138,23 @@ static void heads_have_the_numbers_of_one_coordinate(void **state) {
         }
         free_job(&want);
     }
+}
+
+/* Turned queries may have more rotated columns than others. In forward-only plans no array follows the room. */
+static void all_turned_arrays_have_room(void **state) {
+    enum { ROWS = 32, HEADS = 4, WIDTH = 2, ROPE = 16 };
+    const struct sl_attention shape = {.sequences = ROWS / 8,
+                                       .queries = 8,
+                                       .heads = HEADS,
+                                       .width = WIDTH,
+                                       .rope = ROPE,
+                                       .key_stride = (size_t)2 * HEADS * WIDTH};
+    struct sl_context_keys keys = {.beside = true, .columns = {(size_t)2 * HEADS * WIDTH, ROPE}};
+    struct sl_error error = {0};
+    struct sl_plan plan = {.rows = ROWS, .sequence = 8, .cut = {.parts = 2}, .forward_only = true, .error = &error};
+    (void)state;
+    assert_int_equal(sl_plan_context_heads(&plan, &shape, &keys), SL_OK);
+    assert_true(plan.workspace >= keys.moved.offset + (size_t)ROWS * HEADS * ROPE * sizeof(float));
 }
 
 /* Sharding of states, gradients and kernels over both axes, recomputation, schedules, passes: the same numbers. */
@@ -288,6 +307,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(coordinates_have_all_rows_once_and_equal_work),
         cmocka_unit_test(every_layout_has_the_numbers_of_one_coordinate),
         cmocka_unit_test(heads_have_the_numbers_of_one_coordinate),
+        cmocka_unit_test(all_turned_arrays_have_room),
         cmocka_unit_test(ways_to_train_have_the_same_numbers),
         cmocka_unit_test(storage_of_bf16_is_near),
         cmocka_unit_test(leaves_have_the_same_bits),
