@@ -157,11 +157,13 @@ def around(accesses, barrier):
 
 
 def keeps_nothing_apart(kernel, shared, barrier):
-    """A parameter's array needs no barrier, as each element has its thread; ANY may be shared memory."""
+    """A parameter's array needs no barrier, as each element has its thread; ANY may be shared memory, if the kernel has some."""
+    if not shared:
+        return True
     front, behind = around(Accesses(kernel, shared), barrier)
     for array, stores, alone in front:
         for other, stores_too, alone_too in behind:
-            same = array == other or (ANY in (array, other) and shared)
+            same = array == other or ANY in (array, other)
             if same and (stores or stores_too) and not (alone and alone_too) and not (array == other and array not in shared and array != ANY):
                 return False
     return True

@@ -37,12 +37,11 @@ LIST = [
     (r"whole_norm_.*", "a row beyond the end", r"for \(size_t t = 0; t < TOGETHER \* ALONG; t\+\+\) \{", r"min\.u64 .*, 127",
      "another thread does that, too, and stores the same"),
     (r".*", "another comparison", r"for \(size_t i = 0; i < n; i \+= SL_FOUR\) SL_BY_FOUR.*", r"setp\.ge\.u64 .*", "the first of four elements is never beyond the end"),
-    (r".*", "(a row beyond the end|another comparison)", r".*", r"setp\.le\.u64 %p1, %rd\d+, %rd\d+",
-     "whether there is an element at all, which each block asks for itself"),
-    (r".*", "a row beyond the end", r".*", r"setp\.lt\.s32 %p\d+, %r\d+, 1", "whether there is a lane at all, which each asks for itself"),
     (r"reduce_\w+", "an accumulator not cleared", r"", r"mov\.f32 .*, 0f00000000", "the value of an element that has none of the types"),
+    (r"reduce_\w+", "another comparison", r"return \(struct place\)\{at, at, left < SL_BLOCK .*", r"setp\.ne\.s64 .*", "a block begins before the last column"),
     (r"attention_.*", "an accumulator not cleared", r"read\[i\] = row \+ i \* down < count \? .*", r"mov\.f32 .*, 0f00000000",
      "rows behind the last one have weights of zero"),
+    (r"whole_norm_backward.*", "an add for a sub", r"SL_THREADS\(\)", r"add\.s64 (%rd\d+), \1, %rd\d+", "a block has fewer rows than threads: none has a second turn"),
     (r"largest_bits", "a row beyond the end", r"for \(size_t p = 0; p < SL_PARTS; p\+\+\) most = .*", r"min\.u64 .*",
      "another thread has that number, too, and the largest stays"),
     (r"(sum|merge)_\w+", "a lane's index off by one", r"", r"mov\.u32 %r1, %tid\.x", "thread 0 clears a shared variable that is set before it is read"),
@@ -186,7 +185,7 @@ def looks_for_long_numbers(kernel, instruction, new):
     if instruction.name == "bra" and instruction.guard and len(new) == 1 and new[0].ops == instruction.ops:
         makers = makers_of(kernel, instruction.guard[0])
         return bool(makers) and all(asks_for_long_numbers(kernel, s) for s in makers)
-    return asks_for_long_numbers(kernel, instruction) and new[0].mods[0] == "lt"
+    return asks_for_long_numbers(kernel, instruction) and (new[0].mods[0] == "lt" or new[0].ops[2] in ("1", "-1"))  # which no upper half is
 
 
 def says_that_warps_are_whole(kernel, predicate):
@@ -215,6 +214,55 @@ def looks_for_the_last_warp(kernel, instruction, new):
         return bool(used) and all(s.name == "setp" and looks_for_the_last_warp(kernel, s, [s]) for s in used)
     return bool(used) and all(
         s.name == "or" and any(o != instruction.ops[0] and says_that_warps_are_whole(kernel, o) for o in s.ops[1:]) for s in used)
+
+
+def quotient_of_nothing(kernel, register, difference):
+    """What is in a register, made of a difference by additions of numbers and shifts, if the difference is 0; None if it is made otherwise."""
+    makers = makers_of(kernel, register)
+    s = makers[0] if len(makers) == 1 else None
+    if s is None or s is difference:
+        return 0 if s else None
+    value = quotient_of_nothing(kernel, s.ops[1], difference) if s.name in ("add", "shr") and NUMBER.match(s.ops[2]) else None
+    return None if value is None else value + int(s.ops[2]) if s.name == "add" else value >> int(s.ops[2])
+
+
+def asks_for_an_element(kernel, instruction, new):
+    """Whether there are elements, first < count, or its contrary, takes count = first, too: the next block asks at once whether a number is at
+    least count - first, as all are, and goes to where all would have gone."""
+    if instruction.name != "setp" or instruction.mods != ["le", "u64"]:
+        return False
+    predicate, count, first = instruction.ops
+    if not (new[0].mods[0] == "lt" if len(new) == 1 else new[0].name == "add" and new[0].ops[1:] == [count, "1"]):
+        return False
+    blocks = flow.make_blocks(kernel)
+    home = next(block for block in blocks if instruction in block.body)
+    if not home.end or home.end.guard != (predicate, False) or len(uses(kernel, predicate)) != 1:
+        return False
+    end, behind = home.targets[0], home.targets[-1]
+    guard = behind.end.guard if behind.end and behind.targets[0] is end else None
+    asks = makers_of(kernel, guard[0]) if guard and not guard[1] else []
+    made = [flow.writes(s, kernel.registers) for s in behind.body]
+    if len(asks) != 1 or asks[0].mods != ["ge", "u64"] or not all(made) or set(sum(made, [])) & flow.live_at_start(blocks, kernel.registers)[end]:
+        return False
+    return any(s.name == "sub" and s.ops[1:] == [count, first] and quotient_of_nothing(kernel, asks[0].ops[2], s) == 0 for s in behind.body)
+
+
+def asks_for_none(kernel, instruction, new):
+    """Whether a size among the parameters is none takes 0 for one more. Tests have their say first: they would launch the kernel for no row, if
+    a program did."""
+    if instruction.name != "setp" or instruction.mods != ["lt", "s32"] or instruction.ops[2] != "1":
+        return False
+    zero = new[0].ops[1:] == [instruction.ops[1], "0"] if len(new) == 1 else new[0].name == "add" and new[0].ops[1:] == [instruction.ops[1], "1"]
+    return zero and "parameter" in made_of(kernel, instruction.ops[1]) <= {"parameter", "number"}
+
+
+def keeps_the_bits(kernel, instruction, new):
+    """A mask has other bits where a shift has left zeros."""
+    if instruction.name != "and" or len(new) != 1 or not NUMBER.match(instruction.ops[2]) or not NUMBER.match(new[0].ops[2]):
+        return False
+    makers = makers_of(kernel, instruction.ops[1])
+    zeros = [int(s.ops[2]) for s in makers if s.name == "shl" and NUMBER.match(s.ops[2])]
+    return bool(zeros) and len(zeros) == len(makers) and 0 <= int(instruction.ops[2]) ^ int(new[0].ops[2]) < 1 << min(zeros)
 
 
 def is_of_block(kernel, register, depth=8):
@@ -348,10 +396,18 @@ def is_for_a_second_turn(kernel, instruction, new):
     return id(instruction) in of_second_turns(kernel)
 
 
+def goes_on_to_the_end(kernel, instruction, new):
+    """The end of a block's first turn less the elements of a turn of all blocks, which is below 0, so a large number: the second turn has all
+    elements up to the last one."""
+    return (instruction.name == "add" and new[0].name == "sub" and all(s.name == "min" for s in uses(kernel, instruction.ops[0]))
+            and "%nctaid.x" in made_of(kernel, instruction.ops[2]) <= {"%nctaid.x", "number"})
+
+
 def the_next_block_has_it(kernel, instruction, new):
-    """A block takes one more row or element, which the next one has, too: both compute it from arrays that none of them changes. If one
+    """A block takes more rows or elements, which the others have, too: both compute it from arrays that none of them changes. If one
     array is read and changed under two names, they do not: so tests have their say first."""
-    if instruction.name != "min" or len(new) != 2 or new[1].ops[2] != instruction.ops[2] or not bounds_a_block(kernel, instruction.ops[1]):
+    one_more = instruction.name == "min" and len(new) == 2 and new[1].ops[2] == instruction.ops[2]
+    if not (one_more or goes_on_to_the_end(kernel, instruction, new)) or not bounds_a_block(kernel, instruction.ops[1]):
         return False
     if any(s.name in ("atom", "red", "call") for s in kernel.statements if hasattr(s, "ops")):
         return False
@@ -395,14 +451,17 @@ REASONS = [
     ("both are equal where it differs", the_larger),
     ("it adds zero", adds_nothing),
     ("the other bits are not used", narrow_reads),
+    ("the other bits are zero", keeps_the_bits),
     ("no copy is under way", waits_for_nothing),
     ("no number has more than 32 bits", looks_for_long_numbers),
     ("teams have whole warps", looks_for_the_last_warp),
     ("there are no fewer than one", asks_for_one),
+    ("each block asks for its first element", asks_for_an_element),
 ]
 
 LATE_REASONS = [
     ("the next block has that row, too, and stores the same", the_next_block_has_it),
+    ("no kernel is launched for no row or column", asks_for_none),
 ]
 
 
