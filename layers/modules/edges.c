@@ -1,4 +1,4 @@
-/* edges.c - settles what lies between neighbours in a sequence of modules, and calls them between their edges. */
+/* edges.c - plans the arrays between neighbours in a sequence of modules, and calls the modules with them. */
 #include "layers/modules/edges.h"
 
 /* ---- planning ---- */
@@ -41,8 +41,8 @@ static bool may_round(const struct sl_module *module, int i) {
     return reads == SL_READS_WHOLE || reads == SL_READS_EITHER;
 }
 
-/* Returns whether a bf16 copy of child I's dy is stored in the workspace. A child that rounds floats while it reads
- * them needs no such copy. */
+/* Returns whether the workspace has a bf16 copy of child I's dy. A child that rounds floats while it reads them needs
+ * no such copy. */
 static bool stores_gradient_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *child = module->child[i];
     if (may_round(module, i) && module->child[i + 1]->x.writes < SL_WRITES_BF16) return false;
@@ -50,14 +50,14 @@ static bool stores_gradient_beside(const struct sl_module *module, const struct 
            reads_both(module, i);
 }
 
-/* Returns whether a bf16 copy of child I + 1's x is stored in the workspace. */
+/* Returns whether the workspace has a bf16 copy of child I + 1's x. */
 static bool stores_beside(const struct sl_module *module, const struct sl_plan *plan, int i) {
     const struct sl_module *after = module->child[i + 1];
     if (plan->forward_only) return sl_reads_stored(plan, after);
     return plan->storage != SL_F32 && plan->precision == SL_BF16 && sl_reads_copy(&after->x) && !sl_is_kept(&after->x);
 }
 
-/* Gives the arrays of the edges that are not saved a place in the workspace. */
+/* Places the unsaved arrays of the edges in the workspace. */
 static void plan_buffers(const struct sl_module *module, struct sl_plan *plan, struct sl_edge *edge) {
     const int count = module->children - 1;
     size_t columns[2] = {0, 0}, stored[2] = {0, 0};
@@ -82,8 +82,8 @@ static void plan_buffers(const struct sl_module *module, struct sl_plan *plan, s
     }
 }
 
-/* Settles who rounds the arrays at both ends of child I, and which floats nobody reads. The writer leaves floats
- * unrounded for a reader that rounds. */
+/* Settles which child rounds each array at the two ends of child I, and which floats have no reader. If the reader
+ * rounds, the writer leaves floats unrounded. */
 static void settle_child(const struct sl_module *module, struct sl_edge *edge, int i) {
     const struct sl_module *child = module->child[i];
     const bool first = i == 0, last = i == module->children - 1;

@@ -1,6 +1,6 @@
-/* edges.h - what lies between neighbours in a sequence of modules: for each edge the activation and, in backward, its
- * gradient. Planning settles their place and form from the uses of their writers and readers (struct sl_use); calls
- * hand them over in this form. */
+/* edges.h - the arrays between neighbours in a sequence of modules: each edge has an activation and, in backward, its
+ * gradient. Planning chooses their place and form from the uses (struct sl_use) of the modules that write and read
+ * them; calls pass them in this form. */
 #ifndef SL_LAYERS_MODULES_EDGES_H
 #define SL_LAYERS_MODULES_EDGES_H
 
@@ -25,7 +25,7 @@ struct sl_edge {
  * an operand may write only this copy. */
 int sl_edges_settle(const struct sl_module *module, struct sl_plan *plan, struct sl_edge *edge);
 
-/* Call child I of MODULE: between its edges, or at MODULE's ends X, Y, DY and DX. */
+/* Call child I of MODULE with the arrays of its edges; at MODULE's ends these are X and Y, and DY and DX. */
 int sl_edges_forward(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge, int i,
                      const float *x, float *y);
 int sl_edges_backward_input(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,

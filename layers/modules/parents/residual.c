@@ -3,8 +3,8 @@
 #include "layers/modules/modules.h"
 #include "layers/modules/parents/rewrite.h"
 
-/* A residual connection. On a device it passes its summand to the inner module (HANDS): the last product (forward) or
- * the first norm (backward) inside may add the summand in its own pass. */
+/* A residual connection. If HANDS, on a device, it passes its summand to the inner module: in forward the last product
+ * inside, in backward the first norm may add the summand in its own pass. */
 struct residual {
     struct sl_module module;
     bool hands;
@@ -33,8 +33,8 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* Prepares the call of the inner module, which has no result request: its result is only a part of the sum. If the
- * inner module has added the summand, it sets the summand's done. */
+/* Prepares the call of the inner module. The call has no result request, because its result is only a part of the sum.
+ * An inner module that has added the summand sets the summand's done. */
 static void hand_over(const struct sl_module *module, struct sl_context *context, struct sl_summand *summand) {
     context->result = NULL;
     context->summand = ((const struct residual *)module)->hands ? summand : NULL;

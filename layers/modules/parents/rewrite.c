@@ -11,7 +11,7 @@
 
 enum { UP, GELU, DOWN };
 
-/* The gelu is not called. Its x, its y and the gradient of its x exist only as bf16; its dy does not exist. */
+/* The gelu module is not called. Its x, its y and the gradient of its x exist only as bf16; its dy is never stored. */
 struct gelu_products {
     struct sl_module module;
     struct sl_kept x, y, dx; /* of the gelu, [rows, columns] */
@@ -21,8 +21,9 @@ static const struct gelu_products *fused(const struct sl_module *module) {
     return (const struct gelu_products *)module;
 }
 
-/* Returns whether the product before the gelu can also compute it, and the input gradient's product behind it the
- * gelu's gradient, and whether no other reader needs floats. Forward-only plans have any reader of bf16 behind it. */
+/* Returns whether three conditions hold: the product before the gelu can also compute the gelu; the input gradient of
+ * the product behind it can also compute the gelu's gradient; and no other reader needs floats. In a forward-only plan
+ * the second condition is any reader of bf16 behind the gelu. */
 static bool are_gelu_products(struct sl_module *const *child, const struct sl_plan *plan) {
     const struct sl_products *up = sl_sharded_dense_products(child[UP]), *down = sl_sharded_dense_products(child[DOWN]);
     if (!sl_is_gelu(child[GELU]) || !up || !sl_products_fuse_gelus(up, plan)) return false;
@@ -32,7 +33,7 @@ static bool are_gelu_products(struct sl_module *const *child, const struct sl_pl
     return sl_is_kept(&child[UP]->y) || sl_reads_stored_gradient(plan, child[UP]);
 }
 
-/* Plans an array that is only bf16. Its floats have the same address, and are not written. */
+/* Plans an array that exists only as bf16. The address of its floats is the same, and floats are not written. */
 static int plan_halves(struct sl_module *module, struct sl_plan *plan, bool outlasts, enum sl_lifetime lifetime,
                        struct sl_kept *kept) {
     const size_t count = (size_t)plan->rows * (size_t)module->child[UP]->out;
@@ -119,7 +120,7 @@ static const struct rule {
 
 enum { RULES = sizeof rules / sizeof *rules };
 
-/* Replaces the children from FIRST on by one that owns them. */
+/* Replaces the children from FIRST on by one module that owns them. */
 static int replace(struct sl_module *module, struct sl_plan *plan, const struct rule *rule, int first) {
     struct sl_module **child = module->child + first;
     const int rest = module->children - first - rule->children;

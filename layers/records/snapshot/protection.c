@@ -90,7 +90,8 @@ static void reserve(struct part *part, int number, struct sl_spmd *self, struct 
 
 /* ---- the folder ---- */
 
-/* Coordinate 0 makes the folder of this start, and all learn its name. *SHARED: whether all see it. */
+/* Coordinate 0 makes the folder of this start and broadcasts its name. *SHARED becomes whether all coordinates see it.
+ * */
 static int make_folder(struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
                        const char *from, bool *shared) {
     const struct sl_group *world = sl_trainer_world(trainer);
@@ -108,7 +109,7 @@ static int make_folder(struct part *part, struct sl_spmd *self, struct sl_traine
     return SL_OK;
 }
 
-/* Writes the layout of all parts: an index as of no step. */
+/* Writes the layout of all parts: an index without a step. */
 static void write_layout(const struct part *part, struct sl_spmd *self, struct sl_trainer *trainer,
                          struct sl_store *whole, const struct sl_checkpoint *about, const struct sl_setting *settings,
                          const struct sl_store *notes, struct sl_error *error) {
@@ -166,7 +167,7 @@ int sl_protection_commit(struct sl_protection *p, struct sl_spmd *self, struct s
     SL_TRY(sl_saved_parts_export(self, trainer, place));
     const int status = sl_safetensors_seal(place, progress, self, &error);
     if (status && !error.status) return status; /* the run has ended meanwhile */
-    /* Now all coordinates have this run's first step: what it went on from is not needed any more. */
+    /* All coordinates have this run's first step now, so the step from which the run continued is no longer needed. */
     if (++part->account.steps == SL_PROTECTION_STEPS && self->coordinate == 0) {
         char own[SL_MAX_PATH];
         snprintf(own, sizeof own, "%.*s/%s", SL_MAX_PATH - 20, part->start, SL_PROTECTION_LAYOUT);

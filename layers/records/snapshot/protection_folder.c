@@ -15,7 +15,8 @@
 
 /* ---- names ---- */
 
-/* The real path of SAVE, which may not exist in its folder yet; the caller frees it. NULL with errno set. */
+/* Returns the real path of SAVE, or NULL with errno set. SAVE itself may not exist yet, but its parent folder must. The
+ * caller frees the path. */
 static char *real_path(const char *save) {
     char path[SL_MAX_PATH], *real = realpath(save, NULL), *whole = NULL;
     const char *name = strrchr(save, '/');
@@ -87,7 +88,7 @@ static void remove_file(const char *path, void *arg) {
     unlink(path);
 }
 
-/* Removes an entry of the folder, unless it has the file EXCEPT. */
+/* Removes an entry of the folder, unless it contains the file EXCEPT. */
 static void remove_start(const char *path, void *except) {
     const size_t length = strlen(path);
     if (except && !strncmp(path, except, length) && ((const char *)except)[length] == '/') return;
@@ -134,7 +135,7 @@ static bool read_part(struct found *found, int part, uint64_t *root) {
     return step >= 0 && step == found->step;
 }
 
-/* Whether the step counts; fills in its numbers. ROOT [parts] may be NULL. */
+/* Returns whether the step counts, and fills in its numbers. ROOT [parts], the roots of the parts, may be NULL. */
 static bool counts(struct found *found, uint64_t *root) {
     uint64_t one;
     bool valid = found->parts > 0;
@@ -143,7 +144,7 @@ static bool counts(struct found *found, uint64_t *root) {
     return valid;
 }
 
-/* Looks at a folder of a start; LATEST receives its step if it is later. */
+/* Looks at the folder of a start. If it has a later step than LATEST, LATEST becomes this step. */
 static void look(const char *path, void *latest) {
     struct found *best = latest, found = {0};
     char layout[SL_MAX_PATH];

@@ -1,7 +1,8 @@
-/* block_dots.c - products with weights in quantized blocks by integers, built once per CPU level.
+/* block_dots.c - integer products with weights in quantized blocks, built once per CPU level.
  *
- * Each block is read as groups of 32 codes. Lane i of a group has codes 4i to 4i + 3: a sum of products, a scale, and
- * of some types a minimum. The build defines SL_BLOCK_DOTS, the table's name, and lets the compiler fuse a * b + c. */
+ * Each block is read as groups of 32 codes. Lane i of a group belongs to codes 4i to 4i + 3: it has their sum of
+ * products, their scale and, in some types, their minimum. The build defines SL_BLOCK_DOTS, the table's name, and lets
+ * the compiler fuse a * b + c. */
 #include "layers/kernels/gemm/blocks/block_dots.h"
 #include "layers/kernels/gemm/blocks/dot_bytes_internal.h"
 #include "layers/kernels/loops/vectors_internal.h"
@@ -42,8 +43,8 @@ static inline float half_at(const uint8_t *at) {
     return half[0];
 }
 
-/* Eight scales and eight minima, of six bits each, as bytes: the upper bits of the last four are in the bytes of the
- * first four. */
+/* Unpacks eight scales and eight minima of six bits to bytes. The upper two bits of the last four are in the bytes of
+ * the first four. */
 static inline void load_sixes(const uint8_t *packed, uint8_t scale[MOST], uint8_t least[MOST]) {
     uint32_t first, second, last;
     memcpy(&first, packed, 4);
@@ -100,7 +101,7 @@ static inline __attribute__((always_inline)) void load_scales(const enum kind ki
 
 static inline __attribute__((always_inline)) void load_32(const uint8_t *at, codes *to) { memcpy(to, at, sizeof *to); }
 
-/* TO = the bits of each byte from SHIFT on that MASK keeps, which are the byte's own. */
+/* TO = each byte shifted right by SHIFT, and masked by MASK. MASK must remove the bits that come from the next byte. */
 static inline __attribute__((always_inline)) void take_bits(const codes *from, int shift, uint8_t mask, codes *to) {
     *to = (codes)((longs)*from >> shift) & mask;
 }
@@ -165,7 +166,8 @@ static inline __attribute__((always_inline)) void load_codes(const enum kind kin
 
 /* ---- a product ---- */
 
-/* Products of one row of X, row FIRST, with TOGETHER rows of weights; or of as many rows of X with one of weights. */
+/* Products of row FIRST of X with TOGETHER rows of weights, or of TOGETHER rows of X, from FIRST on, with one row of
+ * weights. */
 struct tile {
     const struct sl_quantized *type;
     const uint8_t *row[TOGETHER];
@@ -185,7 +187,7 @@ static inline __attribute__((always_inline)) void dot_group(const enum kind kind
     if (has_minimum(kind)) *sum += *least * *(const scales *)four;
 }
 
-/* SUM [TOGETHER] = lanes of the products, row of X by row of X. */
+/* SUM [TOGETHER] = the lanes of the products, in the order of the rows of X. */
 static inline __attribute__((always_inline)) void dot_rows(const enum kind kind, const struct tile *t,
                                                            const int weights, scales *sum) {
     const size_t groups = is_large(kind) ? MOST : 1, bytes = t->type->bytes;
@@ -232,9 +234,8 @@ struct product {
     float *c;
 };
 
-/* Columns [COLUMN, COLUMN + WEIGHTS) of C, of which those from END on are left out; and TOGETHER / WEIGHTS rows from
- * ROW on.
- */
+/* Computes columns [COLUMN, COLUMN + WEIGHTS) of C, except those from END on, in TOGETHER / WEIGHTS rows from ROW on.
+ * */
 static inline __attribute__((always_inline)) void
 multiply_tile(const enum kind kind, const struct product *p, size_t column, size_t end, size_t row, const int weights) {
     const struct sl_blocks *b = p->b;
@@ -291,7 +292,8 @@ static void multiply(const struct sl_blocks *b, size_t first, size_t end, size_t
 
 /* ---- rounding ---- */
 
-/* The largest of |A|, NaN if one is: bits of floats without a sign have the order of their values, NaN behind all. */
+/* Returns the largest |A|, or NaN if an element is NaN: without signs, the bits of floats have the order of their
+ * values, and NaN comes last. */
 static float largest(const scales a[GROUP / FOURS]) {
     sums most = {0};
     for (int i = 0; i < GROUP / FOURS; i++) {
@@ -305,7 +307,7 @@ static float largest(const scales a[GROUP / FOURS]) {
     return value;
 }
 
-/* Rounds GROUP terms TO bytes. Returns their unit, which is not finite if a term is not. */
+/* Rounds GROUP terms TO bytes. Returns their scale, which is not finite if a term is not. */
 static float round_group(const float *a, int8_t *to) {
     typedef int8_t bytes __attribute__((vector_size(FOURS)));
     scales terms[GROUP / FOURS];

@@ -1,5 +1,7 @@
-/* dot_bytes_internal.h - products of 32 codes of weights with 32 signed bytes, added in eights of four neighbours; and
- * half floats in eight lanes. The instructions are those of a file's CPU level. */
+/* dot_bytes_internal.h - products of 32 codes of weights with 32 signed bytes, added up to eight sums of four
+ * neighbours each; and a half float in all of eight lanes. The instructions are those of the including file's CPU
+ * level.
+ * */
 #ifndef SL_LAYERS_KERNELS_GEMM_BLOCKS_DOT_BYTES_INTERNAL_H
 #define SL_LAYERS_KERNELS_GEMM_BLOCKS_DOT_BYTES_INTERNAL_H
 
@@ -19,8 +21,8 @@ typedef int8_t numbers __attribute__((vector_size(GROUP), aligned(1), may_alias)
 typedef int32_t sums __attribute__((vector_size(4 * FOURS), aligned(4), may_alias));
 typedef float scales __attribute__((vector_size(4 * FOURS), aligned(4), may_alias));
 
-/* dot_codes: START + products of CODES and X. Codes are at most 63; or, if WIDE, all bytes. Then START contains -128
- * times the sums of X, and weights are codes - 128. */
+/* dot_codes: TO = START + products of CODES and X. Codes are at most 63. If WIDE, they may be any byte: weights are
+ * then codes - 128, and START contains -128 times the sums of X. */
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
 static inline __attribute__((always_inline)) void dot_codes(const bool wide, const codes *c, const numbers *x,
                                                             const sums *start, sums *to) {
@@ -28,8 +30,8 @@ static inline __attribute__((always_inline)) void dot_codes(const bool wide, con
     *to = (sums)_mm256_dpbusd_epi32((__m256i)*start, (__m256i)*c, (__m256i)*x);
 }
 #elif defined(__AVX2__)
-/* The instruction's sums of two products have 16 bits: too few for codes above 128, so these become weights, of which x
- * takes the signs. */
+/* The instruction adds two products in 16 bits, which is too few for codes above 128. So codes become signed weights,
+ * whose signs move to x, and START is not added. */
 static inline __attribute__((always_inline)) void dot_codes(const bool wide, const codes *c, const numbers *x,
                                                             const sums *start, sums *to) {
     const __m256i weights = (__m256i)(*c ^ 128), ones = _mm256_set1_epi16(1);
