@@ -43,12 +43,13 @@ static inline uint32_t sl_cut_row(struct sl_cut cut, uint32_t sequence, uint32_t
 
 /* Blocks of a sequence on each coordinate, if there are leaves; otherwise 1: its rows are not divided further. */
 static inline int sl_cut_own_blocks(struct sl_cut cut) { return cut.leaves ? 2 * cut.leaves / sl_cut_parts(cut) : 1; }
-/* The coordinate's leaf that has its block BLOCK; blocks of several sequences follow each other. */
+/* The leaf, counted on this coordinate, of its block BLOCK. Blocks of several sequences follow each other. */
 static inline int sl_cut_leaf(struct sl_cut cut, int block) {
     const int own = sl_cut_own_blocks(cut), i = block % own;
     return i < own / 2 || own == 1 ? i : own - 1 - i;
 }
-/* Number among the OWN times parts blocks of the whole sequence of the coordinate's block BLOCK of OWN. */
+/* Number of a block in the whole sequence, which has OWN times parts blocks; it is block BLOCK of this coordinate's OWN
+ * blocks. */
 static inline int sl_cut_number(struct sl_cut cut, int own, int block) {
     const int before = cut.part * (own / 2);
     return block < own / 2 ? before + block : own * sl_cut_parts(cut) - before - own + block;

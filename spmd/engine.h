@@ -129,8 +129,9 @@ struct sl_channel {
     void *state;
 };
 
-/* A line between the members of a group, for an engine built on another one: each member tells the others a count,
- * which only rises (modulo 2^32) and begins with 0, and waits for theirs. A message may go with a count. */
+/* A line between the members of a group, for an engine built on another one. Each member has a count, which begins with
+ * 0 and only rises (modulo 2^32); it tells the others its count, and waits for theirs. A message may go with a count.
+ * */
 struct sl_engine_line {
     const struct sl_group *group; /* lives as long as this struct is used */
     int64_t number;               /* the same at all members; no two lines of a coordinate pair have the same number */
@@ -232,16 +233,16 @@ struct sl_engine_table {
     /* Opens this member's end of a line, without waiting. Returns NULL, or why it cannot be opened. The end of the run
      * closes all lines. */
     const char *(*line_open)(struct sl_spmd *self, struct sl_engine_line *line);
-    /* Closes this member's end. All counts told to it have been heard. May wait. */
+    /* Closes this member's end. Call it when all counts told to it have been heard. May wait. */
     int (*line_close)(struct sl_spmd *self, struct sl_engine_line *line);
-    /* Tells the members at least for which TO is set (NULL: all) that this one's count is COUNT. MESSAGE may be NULL.
-     * Does not wait; the end of the run also ends it. */
+    /* Tells other members that this member's count is COUNT: at least the members for which TO is set (NULL: all).
+     * MESSAGE may be NULL. Does not wait; if the run ends, the count may not arrive. */
     void (*line_tell)(struct sl_spmd *self, struct sl_engine_line *line, uint32_t count, const void *message,
                       const bool *to);
-    /* WAITS: waits until the member at POSITION has told COUNT. Otherwise only looks for its latest count. */
+    /* If WAITS, waits until the member at POSITION has told COUNT; otherwise only looks for its latest count. */
     int (*line_hear)(struct sl_spmd *self, struct sl_engine_line *line, int position, uint32_t count, bool waits);
-    /* Whether it has been heard that the member at POSITION has told COUNT. Any thread may call it. Each member's first
-     * count is heard during any call. */
+    /* Returns whether COUNT of the member at POSITION has been heard. Any thread may call it. A member's first count is
+     * heard during any call of the engine. */
     bool (*line_heard)(const struct sl_engine_line *line, int position, uint32_t count);
     /* The message that went with a heard count. */
     const void *(*line_message)(const struct sl_engine_line *line, int position, uint32_t count);

@@ -11,14 +11,14 @@ static bool combines_for_all(const struct sl_collective *call) {
     return operation->reduction != SL_NO_REDUCTION && !operation->cuts;
 }
 
-/* Whether all members bring values, and every value has readers on all hosts or is summed over them. */
+/* Whether all members contribute values, and every value has readers on all hosts or is summed over all hosts. */
 static bool can_be_chained(const struct sl_collective *call) {
     const struct sl_operation_row *operation = sl_operation_of(call);
     const bool all = operation->from == SL_WITH_ALL && operation->to == SL_WITH_ALL && call->operation != SL_BARRIER;
     return all && !(operation->cuts && operation->joins);
 }
 
-/* Whether a leader's mailbox has room for all that its host's members need. */
+/* Whether a leader's mailbox has room for the results of all members of its host. */
 static bool is_short(const struct sl_collective *call) {
     return sl_member_bytes(call) <= SL_SHORT_CALL && sl_call_bytes(call) <= SL_PIECE_BYTES;
 }
@@ -135,7 +135,7 @@ static void cost_chained(const struct sl_collective *call, const struct sl_layou
     if (passes) sl_traffic_add(sent, SL_WAY_NETWORK, (uint64_t)ways, (uint64_t)ways * SL_CALL_NOTE_BYTES);
 }
 
-/* Bytes of each of a member's messages to the one at PEER, of which there are at most two. */
+/* Bytes of the member's messages to the member at position PEER: at most two messages; 0: none. */
 static void find_messages(const struct sl_collective *call, int peer, uint64_t message[2]) {
     const uint64_t bytes = sl_block_bytes(call);
     const bool shares = combines_for_all(call) && bytes > SL_SHORT_CALL;

@@ -1,6 +1,6 @@
-/* costs.h - the algorithms of engines local and mpi as numbers: how many messages, bytes and bells of a call a member
- * sends, and which algorithm of engine mpi the call takes. That engine asks which; docs/engines.md and
- * collectives/mpi/hosts.h describe them. */
+/* costs.h - the algorithms of engines local and mpi as numbers: which algorithm of engine mpi a call takes, and how
+ * many messages, bytes and bells a member sends in it. The engine itself chooses by sl_algorithm_of. docs/engines.md
+ * and collectives/mpi/hosts.h describe the algorithms. */
 #ifndef SL_COLLECTIVES_COSTS_COSTS_H
 #define SL_COLLECTIVES_COSTS_COSTS_H
 
@@ -32,18 +32,19 @@ enum sl_algorithm {
 };
 enum sl_algorithm sl_algorithm_of(const struct sl_layout *layout, const struct sl_collective *call);
 
-/* Members of each host that pass long sums on. */
+/* Returns how many members of each host pass long sums on: at most SL_MOST_LANES, and not more than the smallest host
+ * has. */
 int sl_layout_lanes(const struct sl_layout *layout);
 
-/* Adds the traffic that the call's own member sends to SENT. HOST_OF [members] has a number for each member's host;
- * NULL: they are those of the layout, or one if it has none. */
+/* Adds to SENT the traffic of the call's own member. HOST_OF [members] has a number for each member's host; NULL: the
+ * hosts are those of LAYOUT, or a single one if it has none. */
 void sl_call_costs(const struct sl_collective *call, const struct sl_layout *layout, const int *host_of,
                    struct sl_traffic *sent);
 
-/* The same for engine local. A member publishes its call, a message without bytes; it reads blocks from others' memory,
- * and in a long sum reads a share of each block, and writes it to each: these are messages, too. Bells are words that
- * others may wait for. In groups with gates, the last member to arrive has the gates' bells and the reads of a short
- * sum: it is taken to be the group's last. */
+/* The same for engine local. Publishing a call counts as a message without bytes. Each block read from another member's
+ * memory is a message; in a long sum, so is a share of a block that is read from or written to each other member. Bells
+ * are words that others may wait for. In groups with gates, the last member to arrive rings the gates' bells, and reads
+ * all blocks of a short sum; here this is the group's last member. */
 void sl_thread_call_costs(const struct sl_collective *call, struct sl_traffic *sent);
 
 SL_END_C

@@ -1,4 +1,4 @@
-/* spans.h - calls that are chained over hosts: which bytes pass where. */
+/* spans.h - ranges of bytes in calls that are chained over hosts. */
 #ifndef SL_COLLECTIVES_COSTS_SPANS_H
 #define SL_COLLECTIVES_COSTS_SPANS_H
 
@@ -6,8 +6,8 @@
 
 SL_BEGIN_C
 
-/* Bytes [begin, end) of a call's values. These are one block, or all members' blocks, one after another, if the
- * operation cuts or joins. */
+/* Bytes [begin, end) of a call's values. If the operation cuts or joins, these are all members' blocks, one after
+ * another; otherwise they are one block. */
 struct sl_span {
     uint64_t begin, end;
 };
@@ -16,26 +16,27 @@ static inline uint64_t sl_span_bytes(struct sl_span span) { return span.end - sp
 /* The bytes that two spans share. */
 struct sl_span sl_span_within(struct sl_span a, struct sl_span b);
 
-/* Bytes of all values, and of those that one member brings. */
+/* Bytes of all values, and of the values of one member. */
 uint64_t sl_call_bytes(const struct sl_collective *call);
 uint64_t sl_member_bytes(const struct sl_collective *call);
 
-/* Values that the call's own member brings, and those that it needs. */
+/* Values that the call's own member contributes, and values that it needs as a result. */
 struct sl_span sl_span_brought(const struct sl_collective *call);
 struct sl_span sl_span_needed(const struct sl_collective *call);
 
-/* Values that HOST passes on to the next host, and those that it sends back to the host before it. */
+/* Values that HOST sends on to the next host, and values that it sends back to the previous host. */
 struct sl_span sl_span_passed_on(const struct sl_collective *call, const struct sl_layout *layout, int host);
 struct sl_span sl_span_sent_back(const struct sl_collective *call, const struct sl_layout *layout, int host);
 
-/* Number of rounds, and the values of one; the share of the lane at INDEX of LANES, which begins at a cache line. */
+/* Number of rounds; the values of a round; and of these the share of lane INDEX among LANES, which begins at a cache
+ * line. */
 uint64_t sl_chain_rounds(const struct sl_collective *call);
 struct sl_span sl_chain_round(const struct sl_collective *call, uint64_t round);
 struct sl_span sl_chain_share(struct sl_span round, int index, int lanes);
 
-/* Whether sums on their way are f32 in memory of their own: several of them, or more precise than the values. */
+/* Whether partial sums travel as f32, in separate memory: if there are several, or if values have less precision. */
 bool sl_chain_widens(const struct sl_collective *call);
-/* Bytes of a message with values of BYTES after the first MEMBERS members. */
+/* Bytes of a message that has partial sums of BYTES of values over the first MEMBERS members. */
 uint64_t sl_chain_message(const struct sl_collective *call, int members, uint64_t bytes);
 
 SL_END_C

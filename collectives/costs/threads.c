@@ -6,7 +6,8 @@ static bool has_gates(const struct sl_collective *call) {
     return call->group->size > SL_FEW_THREADS && operation->from == SL_WITH_ALL && operation->to == SL_WITH_ALL;
 }
 
-/* Adds the blocks that the member reads from others, or its share of each, read and written. */
+/* Adds the blocks that the member reads from others; or, in a long sum, its share of each block, which it reads and
+ * writes. */
 static void add_moves(const struct sl_collective *call, struct sl_traffic *sent) {
     const struct sl_operation_row *operation = sl_operation_of(call);
     const struct sl_positions from = sl_call_sources(call);

@@ -95,7 +95,7 @@ int sl_local_line_hear(struct sl_spmd *self, struct sl_engine_line *line, int po
                          sl_group_member(line->group, position), NULL);
 }
 
-/* SC: of two members that tell counts and then look for each other's, at least one hears the other's. */
+/* SC: if two members tell counts, and then each looks for the other's count, at least one of them hears it. */
 bool sl_local_line_heard(const struct sl_engine_line *line, int position, uint32_t count) {
     return sl_local_reached(atomic_load(&member_of(line, position)->count.value), count);
 }

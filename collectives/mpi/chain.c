@@ -49,7 +49,7 @@ static struct sl_span share_of(const struct sl_mpi_call *c, uint32_t round, int 
 }
 static struct sl_span own_share(const struct sl_mpi_call *c, uint32_t round) { return share_of(c, round, lane_of(c)); }
 
-/* The parts of this lane's share that go on from HOST to the next one, and back to the one before. */
+/* The parts of this lane's share that HOST sends on to the next host, and back to the previous host. */
 static struct sl_span passed_on(const struct sl_mpi_call *c, uint32_t round, int host) {
     const struct sl_layout layout = sl_mpi_layout_of(c->communicator);
     return sl_span_within(sl_span_passed_on(&c->call, &layout, host), own_share(c, round));
@@ -59,7 +59,7 @@ static struct sl_span sent_back(const struct sl_mpi_call *c, uint32_t round, int
     return sl_span_within(sl_span_sent_back(&c->call, &layout, host), own_share(c, round));
 }
 
-/* Room of a lane for a round under way: its share, and behind it the sums on their way that have another type. */
+/* Room of a lane for a round under way: its share, followed by the partial sums if they have another type. */
 static size_t room_for_share(const struct sl_mpi_call *c) {
     return sl_round_up(sl_span_bytes(share_of(c, 0, 0)), SL_CACHE_LINE);
 }
@@ -73,7 +73,7 @@ static size_t room_for_round(const struct sl_mpi_call *c) {
 }
 static size_t chain_room(const struct sl_mpi_call *c) { return is_lane(c) ? SL_MPI_UNDER_WAY * room_for_round(c) : 0; }
 
-/* A lane's memory for the value at AT of a round; and for sums on their way. */
+/* A lane's memory for the value at AT of a round, and for partial sums. */
 static char *value_at(const struct sl_mpi_call *c, uint32_t round, uint64_t at) {
     return c->received + round % SL_MPI_UNDER_WAY * room_for_round(c) + (at - own_share(c, round).begin);
 }
@@ -91,7 +91,7 @@ static char *results_of(const struct sl_mpi_call *c, int position, uint32_t roun
            (at - round_of(c, round).begin);
 }
 
-/* Requests of a round: for what comes from the hosts before, and for what comes back. */
+/* Requests of a round: for values from the previous host, and for results from the next host. */
 static int on_its_way(uint32_t round) { return (int)(round % SL_MPI_UNDER_WAY); }
 static int on_its_way_back(uint32_t round) { return SL_MPI_UNDER_WAY + on_its_way(round); }
 
@@ -181,7 +181,7 @@ static void join_values(struct sl_mpi_call *c, uint32_t round) {
     }
 }
 
-/* Continues the sums of the hosts before by this host's values. */
+/* Adds this host's values to the partial sums of the hosts before it. */
 static void continue_sum(struct sl_mpi_call *c, uint32_t round) {
     const struct sl_collective *call = &c->call;
     const enum sl_reduction reduction = sl_operation_of(call)->reduction;
@@ -216,7 +216,7 @@ static bool fold_round(struct sl_mpi_call *c) {
     return true;
 }
 
-/* Once a round has been passed on, its results are received in its place. */
+/* Once a round has been sent on, its results are received in the same place. */
 static bool turn_round(struct sl_mpi_call *c) {
     if (!is_lane(c) || is_last(c) || c->turned == c->folded) return false;
     if (!sl_mpi_have_ended(c, 1, &c->send[on_its_way(c->turned)])) return false;

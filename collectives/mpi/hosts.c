@@ -143,7 +143,7 @@ static void combine_blocks(const struct sl_mpi_call *c, size_t at, void *result)
               c->communicator->input, 1, &result);
 }
 
-/* Writes what the members of this host need. Returns its bytes. */
+/* Writes the results for the members of this host. Returns their bytes. */
 static size_t write_results(const struct sl_mpi_call *c, char *result) {
     const struct sl_operation_row *operation = sl_operation_of(&c->call);
     const struct sl_positions here = sl_mpi_housemates(c);
@@ -160,7 +160,7 @@ static size_t write_results(const struct sl_mpi_call *c, char *result) {
     return sl_call_bytes(&c->call);
 }
 
-/* A leader that has all values combines them, for its host. */
+/* A leader that has all values combines them for its host's members. */
 static bool combine(struct sl_mpi_call *c) {
     if (!leads(c) || c->summed || c->step < steps_of(c->communicator->hosts)) return false;
     sl_mpi_count_piece(c, write_results(c, sl_mpi_box_of(c, c->call.group->rank)->piece[c->slot][0]));

@@ -1,8 +1,8 @@
 /* line.c - lines of the mpi engine: a message on the run's communicator for each count that a member tells to another.
  *
- * Each member has a receive under way for each other one. A received count's message is copied, so that the receive
- * goes on at once, whenever the line is looked at; a line of which some member has not told anything yet is looked at
- * in every turn. A line's number is the tag of its messages. */
+ * Each member has a receive under way for each other member. Whenever a line is looked at, received messages are
+ * copied, and their receives are posted again at once. Until all members of a line have told a first count, the line is
+ * looked at in every turn. A line's number is the tag of its messages. */
 #include "collectives/mpi/wire.h"
 
 #include <stddef.h>
@@ -17,7 +17,7 @@ struct letter {
     max_align_t message[];
 };
 
-/* A letter being sent, or one to be used again. */
+/* A letter that is being sent, or that can be used again. */
 struct sent {
     struct sent *next;
     MPI_Request request;

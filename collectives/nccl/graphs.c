@@ -18,9 +18,10 @@
 
 #include "collectives/nccl/engine.h"
 
-/* Limits, in seconds, of the wait, in checked mode, of a host with held-back calls for a late host; the wait is as long
- * as a step. It costs little, since the calls wait for the late host on the device, too. But if the late host waits for
- * a held-back call, the wait is in vain: then the next wait is half as long, until a step without a wait in vain. */
+/* In checked mode, a host with held-back calls waits for a late host as long as a step takes, within these limits in
+ * seconds. The wait costs little, because the calls would wait for the late host on the device, too. But if the late
+ * host itself waits for a held-back call, the wait is in vain. Then the next wait is half as long, until a step has no
+ * wait in vain. */
 static const double SHORTEST = 2e-3, LONGEST = 0.1;
 
 /* Argument of a start: the same bytes for the same call, independent of its number. */

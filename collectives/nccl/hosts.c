@@ -1,9 +1,9 @@
-/* hosts.c - communication between the coordinates' hosts, by lines of the engine below, which does the waits and
+/* hosts.c - communication between the coordinates' hosts, over lines of the engine below. That engine waits, and gives
  * verdicts.
  *
- * A member of a group tells its number of calls to the members needed by the call, in checked mode to all, with the
- * call. An end of a channel tells its arguments, the sender also the id of their communicator, as the first count; and
- * then a count for each post or release. */
+ * A member of a group tells its number of calls to the members whose data the call needs; in checked mode to all
+ * members, with a description of the call. An end of a channel tells, with its first count, its arguments and, if it is
+ * the sender, the id of the communicator. Then it tells a count for each post or release. */
 #include <stdio.h>
 
 #include "collectives/nccl/engine.h"
@@ -11,7 +11,7 @@
 
 static const struct sl_engine_table *below(const struct sl_nccl_coordinate *me) { return me->run->below; }
 
-/* Numbers of lines: the id's is 0, groups have odd ones, channels even ones. */
+/* Numbers of lines: 0 for the id, odd numbers for groups, even numbers for channels. */
 
 int sl_nccl_unique_id(struct sl_nccl_coordinate *me, ncclUniqueId *id) {
     const struct sl_group *all = &me->world->group;
@@ -36,8 +36,9 @@ bool sl_nccl_needs(const struct sl_collective *call, int position) {
            sl_has_position(sl_call_destinations(call), position);
 }
 
-/* A member is at most SL_MAX_IN_FLIGHT calls ahead of another one's latest, of which as many may not be compared yet.
- */
+/* A member is at most SL_MAX_IN_FLIGHT calls ahead of another member, whose last SL_MAX_IN_FLIGHT calls may not be
+ * compared yet.
+ * */
 int sl_nccl_group_line(struct sl_nccl_group *group) {
     struct sl_nccl_coordinate *me = group->wire.me;
     const bool checked = me->run->engine->checked;
@@ -75,7 +76,7 @@ static int hear(struct sl_nccl_group *group, int position, uint32_t count, bool 
     return me->run->engine->checked ? compare(group, position) : SL_OK;
 }
 
-/* Of two members that begin a call, the later one hears the earlier one's if they are in one process. */
+/* If two members of one process begin a call, the later one hears the earlier one's count. */
 static int begin_checked(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t count) {
     struct sl_nccl_coordinate *me = group->wire.me;
     struct sl_call_note *mine = &group->mine[count % SL_MAX_IN_FLIGHT];
@@ -126,7 +127,8 @@ struct opening {
     ncclUniqueId id; /* the sender's */
 };
 
-/* The n-th channel from a lower to a higher coordinate has the line 4 n + 2, the n-th one back has 4 n + 4. */
+/* The n-th channel from a lower to a higher coordinate has line 4 n + 2; the n-th channel in the other direction has
+ * line 4 n + 4. */
 static int64_t number_of(const struct sl_nccl_channel *channel) {
     int64_t number = channel->from > channel->to ? 4 : 2;
     for (const struct sl_nccl_channel *at = channel->next; at; at = at->next)

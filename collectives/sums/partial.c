@@ -1,5 +1,6 @@
-/* partial.c - see partial.h. The sums that wait are digits of a counter of arrays: its base is 2 for trees, otherwise
- * SL_SUM_BLOCK. A digit that is not 0 has a sum; one that becomes 0 again adds its sum to the next digit's. */
+/* partial.c - see partial.h. Partial sums belong to the digits of a counter of arrays, in base 2 for trees, otherwise
+ * in base SL_SUM_BLOCK. Each digit that is not 0 has a partial sum. When a digit becomes 0 again, its sum is added to
+ * the next digit's. */
 #include "collectives/sums/partial.h"
 
 #include "spmd/base/numbers/dtype.h"
@@ -51,7 +52,7 @@ static const float *finish(struct counter *counter, size_t n) {
     return sum;
 }
 
-/* Copies the sums that wait from their arrays of COUNT elements, or to them. */
+/* Copies the partial sums from their arrays of COUNT elements, or to them. */
 static void load(struct counter *counter, size_t n, const float *waiting, size_t count) {
     for (int d = 0, left = counter->arrays; left; d++, left /= counter->base) {
         if (left % counter->base == 0) continue;

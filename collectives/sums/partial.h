@@ -1,4 +1,4 @@
-/* partial.h - sums of many arrays of floats that are interrupted, and continued by another process: with the bits of
+/* partial.h - sums of many arrays of floats that one process begins and another continues. The bits are those of
  * sl_reduce over all arrays. */
 #ifndef SL_COLLECTIVES_SUMS_PARTIAL_H
 #define SL_COLLECTIVES_SUMS_PARTIAL_H
@@ -7,8 +7,9 @@
 
 SL_BEGIN_C
 
-/* REDUCTION is SL_SUM or SL_TREE. After some arrays, several sums may wait: with SL_TREE those of 1, 2, 4, ... arrays,
- * with SL_SUM that of the unfinished block of SL_SUM_BLOCK arrays, that of such blocks, and so on. */
+/* Returns the number of partial sums after ARRAYS arrays. REDUCTION is SL_SUM or SL_TREE. With SL_TREE there are sums
+ * of 1, 2, 4, ... arrays; with SL_SUM a sum of the arrays in an unfinished block of SL_SUM_BLOCK arrays, a sum of
+ * finished blocks, and so on. */
 int sl_waiting_sums(enum sl_reduction reduction, int arrays);
 
 /* The part of a sum of SIZE arrays that begins after the first BEFORE. */
@@ -19,8 +20,8 @@ struct sl_partial {
     int before, size;
 };
 
-/* Continues the sums WAITING [sl_waiting_sums, count] by the INPUTS arrays INPUT[i] [count]. Writes the sums that wait
- * then to WAITING; after the last array, the whole sum times scale to OUTPUT [count] instead. */
+/* Adds INPUTS arrays INPUT[i] [count] to the partial sums WAITING [sl_waiting_sums, count], and writes the new partial
+ * sums to WAITING. After the last array, writes the whole sum times scale to OUTPUT [count] instead. */
 void sl_continue_sum(const struct sl_partial *partial, size_t count, int inputs, const void *const *input,
                      float *waiting, void *output);
 
