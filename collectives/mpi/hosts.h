@@ -12,21 +12,22 @@
  *   values.
  *
  * - The same operations over more data are chained (chain.c), if some host has several members. They go in rounds of 64
- *   KB of the values: of all members' blocks, one after another, if there are blocks. In each round, the first members
- *   of a host, as many as the host with the fewest members has and at most 16, are its lanes: each has a share of the
- *   round. The lanes of the first host add their host's members, in order, and send the sums to the same lanes of the
- *   next host, which continue, and so on to the last host, whose lanes scale the sums and send them back, from host to
- *   host. Each lane passes the sums on and copies them into its mailbox, from which its host's members read them. Up to
- *   8 rounds are on their way. So a host's uplink carries each byte once in each direction, and the additions are those
- *   of one sum in member order: its bits do not depend on hosts. Sums of narrower types are rounded once, at their end:
- *   on their way to the last host they are f32. In the order of a tree, or of more than 64 members, several sums may
- *   wait for the next (collectives/sums/partial.h): all go on. A psum_scatter sends back only the blocks of the hosts
- *   before; an all_gather sends the blocks of the hosts before on, and those of the hosts behind back.
+ *   KB of the values; if the call has blocks, the values are all members' blocks, one after another. The first members
+ *   of each host are its lanes, and each lane has a share of every round. All hosts have the same number of lanes: as
+ *   many as the host with the fewest members has members, and at most 16. The lanes of the first host add the values of
+ *   their host's members, in order, and send the sums to the same lanes of the next host. These continue the sums, and
+ *   so on to the last host. Its lanes scale the sums and send them back, from host to host. Each lane sends the results
+ *   on and copies them into its mailbox, where its host's members read them. Up to 8 rounds are under way. So a host's
+ *   uplink carries each byte once in each direction. The additions are those of one sum in member order, so bits do not
+ *   depend on hosts. Partial sums of narrower types are f32, and are rounded once, by the last host. In the order of a
+ *   tree, or of more than 64 members, there may be several partial sums (collectives/sums/partial.h): all are sent on.
+ *   A psum_scatter sends back only the blocks of the hosts before the sender. An all_gather sends on the blocks of the
+ *   sender and of the hosts before it, and sends back the blocks of the sender and of the hosts behind it.
  *
  * - All other calls, and all calls of other groups, exchange messages between all members (exchange.c).
  *
- * A signature goes beside the data once a call, with each pair of leaders or lanes that exchange messages; members of
- * one host compare words in their mailboxes. */
+ * Each pair of leaders or lanes that exchange messages also exchanges a signature, once a call. Members of one host
+ * compare words in their mailboxes. */
 #ifndef SL_COLLECTIVES_MPI_HOSTS_H
 #define SL_COLLECTIVES_MPI_HOSTS_H
 

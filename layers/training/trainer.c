@@ -58,7 +58,7 @@ static int name_states(struct sl_trainer *t) {
     return SL_OK;
 }
 
-/* Replicas of the model: coordinates along data, but those along the context axis together. */
+/* Number of the model's replicas: coordinates along data, where those along the context axis together count as one. */
 static int replicas(const struct sl_trainer *t) { return data_of(t)->size / sl_trainer_sharing(t->self, &t->options); }
 /* Leaves of this coordinate; 1 without exact. */
 static int leaves(const struct sl_trainer *t) { return t->options.exact ? t->options.exact / replicas(t) : 1; }

@@ -244,8 +244,8 @@ static void push(struct sl_updates *u, int range) {
 
 static int wait_for_sums(struct sl_updates *u);
 
-/* If a coordinate has several leaves of the batch, and shares their sequences with others, their sum is needed now: one
- * of these coordinates keeps it, and the others keep -0, which changes no sum. */
+/* If a coordinate has several leaves of the batch, and shares their sequences with other coordinates, a leaf's sum over
+ * these coordinates is needed now. One of them keeps the sum; the others keep -0, which changes no later sum. */
 static int end_leaf(struct sl_updates *u, int range, int leaf) {
     const struct sl_range *of = &u->parameters->range[range];
     if (!u->leaves || !sl_range_trains(u->parameters, range)) return SL_OK;

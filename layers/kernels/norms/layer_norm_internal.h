@@ -88,7 +88,7 @@ static void forward_layer_norm(size_t rows, size_t cols, struct sl_rows x, const
 /* ---- backward ---- */
 
 /* Computes row R of dx = rstd (g - mean(g) - normalized mean(g normalized)), g = dy scale, inside SL_ROWS. It adds
- * SUMMAND if ADDS, HALF_SUMMAND if ADDS_HALVES. The form of dx is FLOATS, ROUNDS and STORES. */
+ * SUMMAND if ADDS, HALF_SUMMAND if ADDS_HALVES. FLOATS, ROUNDS and STORES choose the form of dx. */
 SL_INLINE void layer_row_backward(size_t r, size_t cols, const void *dy, const bool half_dy, const void *normalized,
                                   const bool half, const float *rstd, const float *scale, const bool adds,
                                   const float *summand, const bool adds_halves, const uint16_t *half_summand,

@@ -76,8 +76,8 @@ static void silu(size_t n, struct sl_rows x, struct sl_out y, struct sl_rows slo
 
 /* ---- dropout ---- */
 
-/* Element I with its WORD. SILU is a constant; on hosts all flags are. The mask is a factor: for a choice, compilers
- * would put the arithmetic behind a branch. */
+/* Computes element I with its WORD. SILU is a constant; on hosts all flags are constants. The mask is a factor: for a
+ * conditional, compilers would put the arithmetic behind a branch. */
 SL_INLINE void drop(size_t i, uint32_t word, const bool silu, uint32_t threshold, float gain, const void *x,
                     const bool half, const bool floats, const bool rounds, const bool stores, const bool halves,
                     float *y, uint16_t *stored, void *slope) {
@@ -126,8 +126,8 @@ static void drop_by_words(const uint32_t *words, const struct sl_dropout_arrays 
     drop(i, word, silu, threshold, gain, x, half, y, rounds, stored, !slope, y, stored,                                \
          slope ? (void *)slope : (void *)slope_stored)
 
-/* Drops PARTS parts of N elements, at most KEYS parts, whose keys a region receives as scalars. Words i and i + half
- * come from the same hash. */
+/* Drops elements of PARTS parts of N elements each. PARTS is at most KEYS, because a region receives the keys as
+ * scalars. Words i and i + half come from the same hash. */
 SL_INLINE void drop_parts(const bool silu, size_t parts, const struct sl_key *keys, size_t next, uint32_t n,
                           uint32_t threshold, float gain, const void *x, bool half_x, float *y, bool rounds,
                           uint16_t *stored, float *slope, uint16_t *slope_stored) {

@@ -11,8 +11,8 @@
 
 SL_BEGIN_C
 
-/* The random words of dropout's elements. Kernels draw them, with the bits of sl_draws' words_each and words_global;
- * on hosts the caller does, because whole vectors of words are drawn faster. */
+/* The random words of dropout's elements. On hosts the caller draws them, because drawing whole vectors of words is
+ * faster. On devices kernels draw them, with the bits of sl_draws' words_each and words_global. */
 struct sl_dropout_words {
     const uint32_t *at;        /* the words, [elements]; NULL: drawn by the kernel, where */
     const struct sl_key *keys; /* element i of part k has word i of keys[k * next], out of PART words; */
@@ -34,8 +34,8 @@ struct sl_dropout_arrays {
 };
 
 struct sl_operand_kernels {
-    /* y = a b. If a and b are floats, y is floats, and may be a or b, or bf16. If b is bf16, a saved slope, then a is a
-     * gradient in bf16, or in unrounded floats, which are rounded while they are read; y has any form. */
+    /* y = a b. If a and b are floats, y is bf16, or floats, and then it may be a or b. If b, a saved slope, is bf16,
+     * then a is a gradient in bf16 or in unrounded floats, which are rounded while they are read; y has any form. */
     void (*multiply)(size_t n, struct sl_rows a, struct sl_rows b, struct sl_out y);
     /* y = silu(x), slope = silu'(x). If slope is floats, x is floats, and y floats or bf16; y and slope may be x. If
      * slope is bf16, x is floats or bf16, and y has any form. */

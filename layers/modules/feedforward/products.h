@@ -56,8 +56,8 @@ void sl_products_release(struct sl_products *products);
 
 /* Returns whether planned products can be fused with a gelu's part. */
 bool sl_products_fuse_gelus(const struct sl_products *products, const struct sl_plan *plan);
-/* Plan such products: forward with a gelu behind it, or the input gradient with the slope of a gelu before it. Calls
- * choose them by struct sl_result's gelu. */
+/* Plan fused products: forward with a gelu behind it, or the input gradient with the slope of a gelu before it. A call
+ * chooses its product by struct sl_result's gelu. */
 int sl_products_plan_gelu(struct sl_products *products, struct sl_plan *plan);
 int sl_products_plan_slope(struct sl_products *products, struct sl_plan *plan);
 
@@ -68,14 +68,14 @@ const void *sl_products_kernel(const struct sl_products *products, const struct 
  * at products->widened until the next call for these products. */
 const void *sl_products_weights(const struct sl_products *products, const struct sl_context *context, size_t n,
                                 const void *kernel);
-/* X [n], of a call or saved, in the type read by the products; if it has another, its values are written to ROOM, which
- * is products->x or products->dy. */
+/* Returns X [n], an array of the call or a saved one, in the type read by the products. If X has another type, its
+ * values are written to ROOM, which is products->x or products->dy. */
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
                                 const struct sl_place *room, size_t n, struct sl_rows x);
-/* Address for a kernel's bf16 copy of an operand: ROOM, as above; NULL if the products read floats. */
+/* Returns ROOM's address, where a kernel may write the bf16 copy of an operand; NULL if the products read floats. */
 uint16_t *sl_products_room(const struct sl_products *products, const struct sl_context *context,
                            const struct sl_place *room);
-/* The same as sl_products_operand for MODULE's dy in I, at products->dy. A W that follows does not round it again. */
+/* As sl_products_operand, for MODULE's dy in I; ROOM is products->dy. A W that follows does not round dy again. */
 const void *sl_products_input_operand(const struct sl_products *products, const struct sl_module *module,
                                       struct sl_context *context, size_t n, const float *dy);
 /* Sets MODULE's uses: its products may write only bf16, and may read x and dy as operands saved by the parent. dy is
@@ -96,9 +96,9 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
  * NULL if ACCUMULATE is set. */
 int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
                                const void *kernel, bool accumulate, float *c, struct sl_result *result);
-/* C (+)= A^T B by the weight gradient's product; A and B are from the functions above; of one leaf, if there are
- * several. If products->sums, the sums of B's columns are written to BIAS [out], a gradient, or added to it if the
- * context accumulates; otherwise BIAS may be NULL. */
+/* C (+)= A^T B by the weight gradient's product. A and B are from the functions above; if there are several leaves,
+ * they are the rows of one leaf. If products->sums, the sums of B's columns are written to BIAS [out], a gradient, or
+ * added to it if the context accumulates; otherwise BIAS may be NULL. */
 int sl_products_weight_gradient(struct sl_context *context, const struct sl_products *products, const void *a,
                                 const void *b, bool accumulate, float *c, float *bias);
 

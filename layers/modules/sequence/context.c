@@ -1,4 +1,4 @@
-/* context.c - attention of each block to gathered keys, whose gradients are summed for their owners. */
+/* context.c - attention of each block to gathered keys, and the sums of the keys' gradients for their owners. */
 #include "layers/modules/sequence/context_internal.h"
 #include "spmd/device/device.h"
 
@@ -19,7 +19,7 @@ static int refuse_device(const struct sl_plan *plan) {
 
 /* Blocks of a coordinate's rows of a sequence, each with attention calls of its own. */
 static int own_blocks(struct sl_cut cut) { return cut.leaves ? sl_cut_own_blocks(cut) : sl_cut_blocks(cut); }
-/* Leaves of this coordinate; without leaves, all its blocks count as one. */
+/* Number of this coordinate's leaves; without leaves, all its blocks count as one leaf. */
 static int leaves_of(struct sl_cut cut) { return cut.leaves ? sl_cut_own_blocks(cut) / 2 : 1; }
 
 /* Plans the largest call of backward: the last block. */
@@ -127,7 +127,7 @@ int sl_context_forward(struct sl_context *context, const struct sl_context_keys 
     return SL_OK;
 }
 
-/* Sets TREE[i] to the sums of gradients of the whole sequences' array I, over leaves. */
+/* Sets TREE[i] to the sums, over leaves, of the gradients of the whole sequences' array i. */
 static void begin_trees(const struct sl_context *context, const struct sl_context_keys *keys, struct sl_tree *tree) {
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++)
         tree[i] = (struct sl_tree){
@@ -138,7 +138,7 @@ static void begin_trees(const struct sl_context *context, const struct sl_contex
         };
 }
 
-/* Adds a part's gradients of keys to D_KEYS, those of the whole sequences. */
+/* Adds a part's gradients of keys to D_KEYS, the gradients of the whole sequences' keys. */
 static void backward_part(struct sl_context *context, const struct sl_context_keys *keys,
                           const struct sl_attention *shape, const struct sl_context_call *call, int number,
                           float *const *d_keys) {

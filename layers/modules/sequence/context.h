@@ -1,11 +1,11 @@
 /* context.h - attention of sequences divided over an axis (spmd/cut.h), by gathered keys or by heads.
  *
- * By heads (context_heads.c), each coordinate computes attention of all rows for some of the heads. By gathered keys:
- * Forward gathers all coordinates' keys and values, in the order of their positions, and computes attention of this
- * coordinate's queries: a call for each block, with the keys up to the block's end. Nothing gathered is saved. Backward
- * gathers again, adds each block's gradients of keys and values to those of the whole sequence, and sums them over the
- * coordinates, each of which receives its own rows. With leaves, these gradients are added up in tree order of the
- * leaves, also if a single coordinate has all of them. */
+ * By heads (context_heads.c), each coordinate computes attention of all rows for some of the heads. By gathered keys,
+ * forward gathers all coordinates' keys and values, in the order of their positions. It computes attention of this
+ * coordinate's queries by a call for each block, with the keys up to the block's end. Gathered arrays are not saved.
+ * Backward gathers again, adds each block's gradients of keys and values to those of the whole sequence, and sums these
+ * over the coordinates; each coordinate receives its own rows. With leaves, these gradients are added up in tree order
+ * of the leaves, even if a single coordinate has all leaves. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_CONTEXT_H
 #define SL_LAYERS_MODULES_SEQUENCE_CONTEXT_H
 
@@ -61,14 +61,14 @@ int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, stru
 static inline int sl_plan_whole_sequence(const struct sl_plan *plan) {
     return plan->sequence * sl_cut_own_blocks(plan->cut) * sl_cut_parts(plan->cut);
 }
-/* Pairs of queries and keys of a microbatch, on this coordinate: a token attends to itself and to earlier tokens, of
- * which WINDOW are the most unless it is 0. If sequences are divided, all coordinates have equally many. */
+/* Pairs of queries and keys of a microbatch on this coordinate. A token attends to itself and to earlier tokens, in all
+ * to at most WINDOW tokens unless WINDOW is 0. If sequences are divided, all coordinates have equally many pairs. */
 double sl_plan_pairs(const struct sl_plan *plan, int window);
 
 /* Writes CALL's o and logsum. SHAPE is as for attention to this coordinate's own keys; all inputs are floats. */
 int sl_context_forward(struct sl_context *context, const struct sl_context_keys *keys, const struct sl_attention *shape,
                        const struct sl_context_call *call);
-/* Writes the gradients, of which those of keys are unrounded. q, q_rope and own are of the dtype shape->stored. */
+/* Writes the gradients; the gradients of keys are unrounded. q, q_rope and own are of the dtype shape->stored. */
 int sl_context_backward(struct sl_context *context, const struct sl_context_keys *keys,
                         const struct sl_attention *shape, const struct sl_context_call *call);
 

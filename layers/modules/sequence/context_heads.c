@@ -1,8 +1,8 @@
 /* context_heads.c - attention of all rows of divided sequences, for a share of the heads (Jacobs et al., "DeepSpeed
  * Ulysses", 2023).
  *
- * An all_to_all turns arrays [own rows, all heads] to [all rows, own heads], and the result back. Keys that all heads
- * share are gathered. */
+ * An all_to_all turns inputs from [own rows, all heads] to [all rows, own heads], and another one turns the output
+ * back. Keys that all heads share are gathered. */
 #include "layers/modules/sequence/context_internal.h"
 #include "spmd/device/device.h"
 
@@ -24,7 +24,7 @@ static int check(const struct sl_plan *plan, const struct sl_attention *shape, c
         plan->name, shape->heads, key_heads, plan->context_axis, parts);
 }
 
-/* Backward turns what forward turns, and the output's gradient; gradients come back. */
+/* Backward turns the arrays of forward and the output's gradient, and turns the inputs' gradients back. */
 static void count(const struct sl_plan *plan, double columns, double rotated, double keys, double shared) {
     const double bytes = (double)plan->rows * sizeof(float), parts = plan->cut.parts;
     sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_TO_ALL, plan->context_axis, bytes * (2 * columns + rotated + keys), 4);
@@ -37,7 +37,7 @@ static void count(const struct sl_plan *plan, double columns, double rotated, do
     sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM_SCATTER, plan->context_axis, bytes * parts * shared, 1);
 }
 
-/* SHAPE for all rows and a share of the heads. */
+/* Returns SHAPE for all rows and a share of the heads. */
 static struct sl_attention turned_shape(struct sl_cut cut, size_t sequences, const struct sl_attention *shape) {
     const size_t parts = (size_t)cut.parts;
     struct sl_attention whole = *shape;
@@ -76,7 +76,8 @@ int sl_plan_context_heads(struct sl_plan *plan, const struct sl_attention *shape
 
 /* ---- moves ---- */
 
-/* Turns OWN [rows, SEGMENTS, columns / SEGMENTS] to AT [all rows in order, SEGMENTS, a share of each], or BACK. */
+/* Turns OWN [rows, SEGMENTS, columns / SEGMENTS] to AT [all rows in order, SEGMENTS, a share of a segment]; if BACK, AT
+ * to OWN. */
 static int turn(struct sl_context *context, const struct sl_context_keys *keys, size_t columns, size_t segments,
                 bool back, float *own, float *at) {
     const struct sl_group *peers = sl_group_of(context, keys->group);
@@ -95,13 +96,13 @@ static float *turned(const struct sl_context *context, const struct sl_context_k
     return sl_at(context, &keys->turned[array]);
 }
 
-/* Turns an input, which is not changed. */
+/* Turns an input, without a change to OWN. */
 static int turn_input(struct sl_context *context, const struct sl_context_keys *keys, size_t columns, const void *own,
                       enum sl_turned array) {
     return turn(context, keys, columns, 1, false, (float *)own, turned(context, keys, array));
 }
 
-/* Turns queries and keys, gathers places and keys that heads share, and sets WHOLE to the shape of the call. */
+/* Turns queries and keys; gathers places, and keys that all heads share; and sets WHOLE to the shape of the call. */
 static int turn_inputs(struct sl_context *context, const struct sl_context_keys *keys, const struct sl_attention *shape,
                        const struct sl_context_call *call, struct sl_attention *whole) {
     const size_t rows = (size_t)context->rows;
@@ -126,7 +127,7 @@ static int turn_inputs(struct sl_context *context, const struct sl_context_keys 
 
 /* ---- calls ---- */
 
-/* The values beside or after the keys at ARRAY. */
+/* Returns the values, which lie beside or after the keys at ARRAY. */
 static float *values_of(const struct sl_context *context, const struct sl_context_keys *keys,
                         const struct sl_place *array, const struct sl_attention *whole) {
     return keys->beside ? (float *)sl_at(context, &array[0]) + whole->key_stride / 2 : sl_at(context, &array[1]);

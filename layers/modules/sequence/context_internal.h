@@ -1,22 +1,23 @@
-/* context_internal.h - between the files of attention to divided sequences (context.h). */
+/* context_internal.h - functions shared by the files of attention to divided sequences (context.h). */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_CONTEXT_INTERNAL_H
 #define SL_LAYERS_MODULES_SEQUENCE_CONTEXT_INTERNAL_H
 
 #include "layers/modules/sequence/context.h"
 
-/* Sequences of a coordinate's ROWS, of which modules' calls see SEQUENCE rows as one. */
+/* Number of sequences in a coordinate's ROWS. SEQUENCE: rows that modules' calls see as one sequence. */
 static inline int sl_context_sequences(struct sl_cut cut, int rows, int sequence) {
     return rows / sequence / sl_cut_own_blocks(cut);
 }
 
 /* context_moves.c */
 
-/* Copies each block of rows of BYTES from coordinates' order at MOVED to the order of positions at WHOLE, or BACK. */
+/* Copies rows of BYTES each, block by block, from coordinates' order at MOVED to the order of positions at WHOLE; if
+ * BACK, from WHOLE to MOVED. */
 void sl_context_order(const struct sl_context *context, size_t bytes, bool back, char *moved, char *whole);
-/* Writes array I of all coordinates, of DTYPE, to its place. A single coordinate has all rows in their order. */
+/* Gathers array I, of DTYPE, from all coordinates to its place. A single coordinate has all rows in order already. */
 int sl_context_gather(struct sl_context *context, const struct sl_context_keys *keys, int i, enum sl_dtype dtype,
                       const void *own);
-/* Sums array I's gradients over the coordinates: OWN becomes those of this coordinate's rows. */
+/* Sums array I's gradients over the coordinates, and writes the sums for this coordinate's rows to OWN. */
 int sl_context_scatter(struct sl_context *context, const struct sl_context_keys *keys, int i, float *own);
 
 /* context_heads.c */
