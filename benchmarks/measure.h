@@ -55,8 +55,8 @@ int sl_stream_open(struct sl_stream *stream, const struct sl_cores *cores, size_
 void sl_stream_widen(struct sl_stream *stream);
 /* Bytes read and written a second, all cores together. */
 double sl_stream_measure(struct sl_stream *stream);
-/* Bytes read a second by the CPU's widest vectors, all cores together, of ELEMENTS in one array, over and over: from as
- * near as they can lie. 0 elements: all of an array. */
+/* Returns the bytes that all cores together read in a second by the CPU's widest vectors. They read ELEMENTS elements
+ * of one array again and again, from the nearest cache that has room for them. 0 elements: the whole array. */
 double sl_stream_read(const struct sl_stream *stream, size_t elements);
 void sl_stream_close(struct sl_stream *stream);
 

@@ -90,12 +90,12 @@ int sl_checkpoints_make_room(struct sl_checkpoints *checkpoints, struct sl_spmd 
 int sl_checkpoints_save(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
                         int64_t samples, bool last);
 
-/* Call it in each coordinate after each step but the LAST, when its records are written: with --protect, keeps the step
- * in memory. */
+/* With --protect, copies the step to memory that outlives the process. Call it in each coordinate after each step, when
+ * the step's records are written; it does nothing after the LAST step. */
 int sl_checkpoints_protect(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
                            int64_t samples, bool last);
-/* Call it in a coordinate whose training has ended with STATUS: after an error of its own, such as values that are not
- * finite, the steps in memory are not to be trusted, and are removed. */
+/* Call it in a coordinate whose training has ended with STATUS. If the coordinate itself has failed, for example
+ * because values are not finite, the steps in memory may be wrong, and are removed. */
 void sl_checkpoints_end(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, int status);
 
 /* Call it on coordinate 0, after an evaluation of the saved state after STEP steps gave LOSS. With --keep best the

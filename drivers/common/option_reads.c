@@ -97,8 +97,8 @@ static int tell_term(const struct term *term, char *text, size_t size) {
     return used;
 }
 
-/* Writes to TEXT the false terms of the alternative at *AT, and moves *AT behind it. Writes nothing if this command
- * lacks one of the options; after a term for another command, later terms are left out. */
+/* Writes the false terms of the alternative at *AT to TEXT, and moves *AT behind it. If this command lacks one of the
+ * options, writes nothing. If a term is for another command, leaves out the terms after it. */
 static void tell_alternative(const struct sl_options *options, const char **at, char *text, size_t size) {
     size_t used = 0;
     bool other = false, possible = true;

@@ -248,7 +248,7 @@ static int fit_by_workers(struct fit *f) {
     return status;
 }
 
-/* Collects the results at coordinate 0, which has the outputs and the gradient of the batch, as all have, and
+/* Collects the results at coordinate 0. It has the outputs and the gradient of the batch, as all coordinates have, and
  * receives all other gradients. */
 static int collect(struct fit *f) {
     struct gpipe_run *run = f->run;

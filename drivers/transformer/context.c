@@ -15,7 +15,8 @@ const struct sl_option transformer_context_table[] = {
     {0},
 };
 
-/* Options and commands that have not been tried with divided sequences, or with LEAVES of them. */
+/* Returns the first option or command that is not supported with divided sequences or, if LEAVES, with leaves of
+ * sequences; NULL: all are supported. */
 static const char *refused(const struct transformer_job *job, bool leaves) {
     const struct transformer_config *config = job->config;
     const struct sl_training_options *training = &config->training;
@@ -37,7 +38,7 @@ static const char *refused(const struct transformer_job *job, bool leaves) {
                                                                  : NULL;
 }
 
-/* Whether --exact has leaves of sequences; a text that is no list is refused later. */
+/* Whether --exact has leaves of sequences. A text that is no list is refused later. */
 static bool has_leaves(const struct transformer_job *job) {
     struct sl_mesh leaves;
     struct sl_error reason = {0};

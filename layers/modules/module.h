@@ -221,10 +221,10 @@ struct sl_plan {
     struct sl_stash *stash;
     struct sl_stash *again;   /* stash of recomputed modules, which has a stash `once` */
     struct sl_caches *caches; /* NULL: no generation */
-    int x_stride;      /* request to a module without children: until W, x and dx are columns of bf16-only rows of this
-                          width; 0: dense */
-    bool forward_only; /* there will be no backward call */
-    bool no_rewrite;   /* no modules are fused (layers/modules/parents/rewrite.h) */
+    int x_stride; /* request to a module without children: until W, x and dx are columns of wider rows, which have this
+                     many elements and exist only as bf16; 0: dense */
+    bool forward_only;   /* there will be no backward call */
+    bool no_rewrite;     /* no modules are fused (layers/modules/parents/rewrite.h) */
     bool weights_follow; /* the W of an I's microbatches can run right after it, group by group */
     bool forward_keeps;  /* in a recomputed module's stash, arrays that W reads have their place from forward on */
     bool has_dx;         /* the module's DX will never be NULL */

@@ -70,7 +70,7 @@ struct sl_pipeline_options {
     enum sl_context_way context_by; /* with context_leaves: by gathered keys */
     bool forward_only;              /* the pipeline will never train */
     bool keeps_outputs; /* sl_pipeline_outputs and sl_pipeline_predictions return the rows of all microbatches, as with
-                           forward_only; if not set, only rows that W still needs are held, in less memory */
+                           forward_only. If not set, the pipeline holds only rows that W still needs, in less memory */
     bool sizes_only;    /* the pipeline is planned for its parameters and bytes, and never opened */
     struct sl_load *load;     /* counts the work of a microbatch during planning; NULL: not counted */
     struct sl_crew *crew;     /* this coordinate's helpers for forward_only; NULL: none */

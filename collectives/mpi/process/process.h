@@ -131,8 +131,8 @@ int sl_mpi_start_together(const struct sl_mesh *mesh, const struct sl_engine *en
 /* Rank in the launcher's environment; 0: none. The first call must be on the main thread. */
 int sl_mpi_announced_rank(void);
 
-/* Whether this process prints for the job: the first caller of this host, as long as it lives; a process without a
- * launcher always does. */
+/* Returns whether this process prints for the job. On each host the first caller prints, as long as it lives. A process
+ * without a launcher always prints. */
 bool sl_mpi_claim_word(void);
 /* Whether a living process prints for the job. */
 bool sl_mpi_word_is_claimed(void);

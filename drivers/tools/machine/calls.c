@@ -4,7 +4,8 @@
 #include "collectives/costs/spans.h"
 #include "drivers/tools/machine/machine.h"
 
-/* Finds the hosts of a group: their number, 0 if members of one are apart, and FIRST [hosts + 1]. */
+/* Finds the hosts of a group, and fills in FIRST [hosts + 1]. Returns the number of hosts; 0: the members of a host are
+ * not neighbours. */
 static int find_hosts(int members, const int *node_of, int *first) {
     int hosts = 0;
     bool apart = false;
@@ -22,7 +23,7 @@ static int members_beside(int members, const int *node_of, int position) {
     return beside;
 }
 
-/* Elements of a block, if the larger of a member's input and output has BYTES. */
+/* Returns the elements of a block. BYTES: the larger of a member's input and output. */
 static size_t elements_of(enum sl_operation operation, int members, double bytes) {
     const struct sl_operation_row *row = &sl_operations[operation];
     const double elements = bytes / sizeof(float) / (row->cuts || row->joins ? members : 1);
@@ -31,7 +32,7 @@ static size_t elements_of(enum sl_operation operation, int members, double bytes
 
 void sl_machine_call_over_nodes(const struct sl_machine *machine, enum sl_operation operation, int members,
                                 const int *node_of, double bytes, double *seconds) {
-    enum { UNDER_WAY = 8, MOST_ROUNDS = 8 * UNDER_WAY }; /* chained rounds: at a time, and counted one by one */
+    enum { UNDER_WAY = 8, MOST_ROUNDS = 8 * UNDER_WAY }; /* chained rounds under way; and counted one by one, at most */
     int first[members + 1];
     const struct sl_layout layout = {members, find_hosts(members, node_of, first), first};
     const struct sl_group group = {.size = members, .rank = layout.hosts ? first[layout.hosts / 2] : members / 2};

@@ -126,9 +126,9 @@ double sl_machine_message(const struct sl_machine *machine, enum sl_link link, d
 double sl_machine_collective(const struct sl_machine *machine, const struct sl_machine_turns *turns, enum sl_link link,
                              enum sl_operation operation, int members, double bytes);
 
-/* Adds the time of such a call of engine mpi over several nodes to SECONDS [SL_LINKS], by class of link. NODE_OF
- * [members] are the members' nodes. Messages, bytes and the algorithm are those of collectives/costs; members of a node
- * share its link to the network. */
+/* Adds the time of a call, as above but of engine mpi and over several nodes, to SECONDS [SL_LINKS], by class of link.
+ * NODE_OF [members] has the members' nodes. Messages, bytes and the algorithm are those of collectives/costs; members
+ * of a node share its link to the network. */
 void sl_machine_call_over_nodes(const struct sl_machine *machine, enum sl_operation operation, int members,
                                 const int *node_of, double bytes, double *seconds);
 

@@ -23,7 +23,7 @@ static const struct sl_option table[] = {
     {0},
 };
 
-/* Reads the directory of --save of FOLDER to SAVE; "": it is not known. */
+/* Reads the name of FOLDER's directory of --save into SAVE; "": it is not known. */
 static void read_save(const char *folder, char save[SL_MAX_PATH]) {
     char path[SL_MAX_PATH + 8];
     snprintf(path, sizeof path, "%s/save", folder);
@@ -33,7 +33,7 @@ static void read_save(const char *folder, char save[SL_MAX_PATH]) {
     if (file) fclose(file);
 }
 
-/* Whether a run saves in SAVE: its processes lock the directory. */
+/* Whether a run saves in SAVE: the processes of a run lock the directory. */
 static bool is_in_use(const char *save) {
     const int directory = *save ? open(save, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     const bool used = directory >= 0 && flock(directory, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
@@ -56,7 +56,7 @@ static double bytes_of(const char *folder) {
     return bytes;
 }
 
-/* Removes the folder NAME and what is beside it, if no run and no watcher uses it. NAME may also be that of a file
+/* Removes the folder NAME and the files beside it, if no run and no watcher uses it. NAME may also be that of a file
  * beside a folder that is gone. */
 static void clean(const struct config *config, const char *name, FILE *stream) {
     char folder[SL_MAX_PATH], save[SL_MAX_PATH];

@@ -141,7 +141,8 @@ static void find_links(struct prediction *p) {
     }
 }
 
-/* Finds the nodes of the members along each axis that leaves a node: engine mpi has algorithms for hosts. */
+/* Finds the nodes of the members along each axis that crosses nodes, because engine mpi has algorithms for several
+ * hosts. */
 static int find_nodes(struct prediction *p, struct sl_error *error) {
     for (int axis = 0; axis < p->job->mesh.axes; axis++) {
         if (p->link[axis] != SL_LINK_NETWORK) continue;
@@ -281,7 +282,7 @@ struct traffic {
     double bytes[SL_LINKS], seconds[SL_LINKS];
 };
 
-/* Adds TIMES such calls. MOVES: its data are moved, not read in place. */
+/* Adds the bytes and seconds of TIMES calls. MOVES: the call moves its data; otherwise members read them in place. */
 static void count_call(const struct prediction *p, struct traffic *traffic, const char *axes,
                        enum sl_operation operation, int members, double bytes, double times, bool moves) {
     double seconds[SL_LINKS] = {0};

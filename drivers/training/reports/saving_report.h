@@ -1,4 +1,4 @@
-/* saving_report.h - the time that a run's saves took between its steps. */
+/* saving_report.h - the time that a run spent on saving, between its steps. */
 #ifndef SL_DRIVERS_TRAINING_REPORTS_SAVING_REPORT_H
 #define SL_DRIVERS_TRAINING_REPORTS_SAVING_REPORT_H
 

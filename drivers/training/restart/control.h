@@ -1,28 +1,28 @@
-/* control.h - messages to the watcher of a run: a socket beside the run's steps in memory
- * (layers/records/snapshot/protection_folder.h), named by the directory of --save.
+/* control.h - requests to the watcher of a run, through a socket beside the run's steps in memory
+ * (layers/records/snapshot/protection_folder.h). The socket's name depends on the directory of --save.
  *
- * A request is one line of text, the mesh to go on with. The answer is one line: "resized ..." once the run goes on,
- * or the reason why not. */
+ * A request is one line of text: the next mesh. The answer is one line: "resized ..." once the run trains on that mesh,
+ * or the reason for a refusal. */
 #ifndef SL_DRIVERS_TRAINING_RESTART_CONTROL_H
 #define SL_DRIVERS_TRAINING_RESTART_CONTROL_H
 
 #include "spmd/base/error.h"
 
 enum { SL_CONTROL_TEXT = 1024 };
-/* Begins an answer of success. */
+/* Beginning of the answer to a request that has succeeded. */
 #define SL_CONTROL_DONE "resized "
 
-/* Listens for requests about the run in SAVE. Returns the descriptor; -1: another watcher listens there, or it is not
- * possible. */
+/* Listens for requests to the run in SAVE. Returns the descriptor; -1: another watcher listens there, or listening is
+ * impossible. */
 int sl_control_listen(const char *save);
 /* Stops listening, and removes the socket's name. */
 void sl_control_close(int descriptor, const char *save);
-/* Takes a request from DESCRIPTOR into TEXT. Returns the descriptor of the answer; -1: there is none. */
+/* Reads a request from DESCRIPTOR into TEXT. Returns a descriptor for the answer; -1: there is no request. */
 int sl_control_take(int descriptor, char text[SL_CONTROL_TEXT]);
 /* Answers with a line, and closes the descriptor ANSWER. */
 void sl_control_answer(int answer, const char *text);
 
-/* Sends REQUEST to the watcher of the run in SAVE and waits for the answer. SL_BAD_INPUT if nobody listens. */
+/* Sends REQUEST to the watcher of the run in SAVE and waits for the answer. SL_BAD_INPUT if no watcher listens. */
 int sl_control_ask(const char *save, const char *request, char answer[SL_CONTROL_TEXT], struct sl_error *error);
 
 /* Whether a watcher listens beside FOLDER, a folder of steps in memory. */

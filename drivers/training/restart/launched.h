@@ -1,7 +1,7 @@
 /* launched.h - a run's processes on this machine, below its launcher.
  *
- * A launcher may take seconds to end after one of its processes has died. Whoever watches the processes themselves
- * knows at once. */
+ * After one of its processes has died, a launcher may take seconds to end. A watcher of the processes themselves knows
+ * at once. */
 #ifndef SL_DRIVERS_TRAINING_RESTART_LAUNCHED_H
 #define SL_DRIVERS_TRAINING_RESTART_LAUNCHED_H
 
@@ -20,10 +20,11 @@ struct sl_launched {
 
 /* Lists the processes below LAUNCHER whose program is the file PROGRAM. */
 void sl_launched_find(struct sl_launched *launched, pid_t launcher, const char *program);
-/* The number of listed processes that have ended; *RANK is that of the first of them. */
+/* Returns the number of listed processes that have ended. *RANK becomes the rank of the first of them. */
 int sl_launched_ended(const struct sl_launched *launched, int *rank);
-/* Waits until one of the two descriptors OTHER can be read (a negative one: never), a listed process ends (with ENDS),
- * or SECONDS are over (negative: no limit). Returns the number of the descriptor; -1: neither. */
+/* Waits until one of the two descriptors OTHER can be read (a negative one never can), until SECONDS are over
+ * (negative: no limit), or, if ENDS, until a listed process ends. Returns the number, 0 or 1, of a descriptor that can
+ * be read; -1: neither can. */
 int sl_launched_wait(const struct sl_launched *launched, bool ends, const int other[2], double seconds);
 /* Kills LAUNCHER and all processes below it by SIGKILL. */
 void sl_launched_kill(pid_t launcher);

@@ -19,13 +19,14 @@
 #include "drivers/training/restart/restart_internal.h"
 #include "layers/records/snapshot/protection_folder.h"
 
-/* Seconds to wait: for a launcher's remaining processes to end by themselves, then for them to end after being
- * killed, and for the directory's lock, which such processes on other machines may hold. */
+/* Limits in seconds: time_to_end for a launcher's remaining processes to end by themselves, time_to_die for them to end
+ * after a kill, and time_to_unlock for the directory's lock, which processes on other machines may hold. */
 static const double time_to_end = 10, time_to_die = 5, time_to_unlock = 30;
-/* Seconds for the other processes to print why they end, once one has ended; between two looks for processes; and after
- * which a launcher has started all on this machine. */
+/* Seconds: time_to_tell for the other processes to print why they end, once one has ended; time_to_look between two
+ * looks for processes; time_to_start for a launcher to start all processes on this machine. */
 static const double time_to_tell = 0.3, time_to_look = 0.02, time_to_start = 20;
-/* Seconds between two looks for a new step, and between others; and after which a run ends without another step. */
+/* Seconds: time_to_see between two looks for a new step; time_to_rest between other looks; time_to_step for a run to
+ * take the step before a resize, after which it is ended without the step. */
 static const double time_to_see = 0.002, time_to_rest = 0.05, time_to_step = 30;
 
 /* ---- a process ---- */
@@ -85,8 +86,8 @@ static void pass_on(struct sl_watcher *w, pid_t child) {
     if (child && info.ssi_code <= 0) kill(child, w->asked);
 }
 
-/* Whether to end the run now: some of its processes have ended, since BEGAN, and steps are in memory, which a run that
- * ends by itself removes first. */
+/* Returns whether to end the run now: some of its processes have ended, the first at BEGAN, and there are steps in
+ * memory. A run that ends by itself removes its steps before its processes end. */
 static bool is_lost(const struct sl_watcher *w, const struct sl_launched *launched, double began) {
     int rank;
     const bool over = sl_launched_ended(launched, &rank) == launched->count || sl_now() > began + time_to_tell;
@@ -95,7 +96,7 @@ static bool is_lost(const struct sl_watcher *w, const struct sl_launched *launch
 
 /* ---- requests ---- */
 
-/* Writes the reason why the run cannot go on on the mesh TEXT to REASON; false: it can. */
+/* Returns whether the run cannot continue on the mesh TEXT, and writes the reason to REASON. */
 static bool refuses_mesh(struct sl_watcher *w, char *text, struct sl_error *reason) {
     const char *launcher = w->checkpoints->launcher;
     struct sl_mesh mesh;
@@ -132,7 +133,7 @@ static void answer(struct sl_watcher *w, const char *text) {
     w->answer = -1;
 }
 
-/* Call it while a run trains: notes its first new step, and tells whoever has asked for another mesh. */
+/* Notes a run's first new step, and answers a request for another mesh. Call it while the run trains. */
 static void note_step(struct sl_watcher *w) {
     char text[SL_CONTROL_TEXT];
     const int64_t step = sl_protection_step(w->checkpoints->save);
@@ -146,24 +147,24 @@ static void note_step(struct sl_watcher *w) {
 
 /* ---- a run ---- */
 
-/* Whether the run should end now, for another mesh: it has taken another step. */
+/* Returns whether the run should end now for another mesh: it has taken another step, or the time is over. */
 static bool is_due(const struct sl_watcher *w) {
     if (!*w->wanted || w->asked) return false;
     return sl_protection_step(w->checkpoints->save) > w->after || sl_now() > w->until;
 }
 
-/* Seconds until the watcher has to look again; negative: only when something happens. */
+/* Returns the seconds until the watcher has to look again; negative: it need not, until something happens. */
 static double pause_of(const struct sl_watcher *w, bool starts, bool ends) {
     if (*w->wanted) return time_to_see;
     return starts || ends || (w->protects && sl_losses_run(&w->losses)) ? time_to_look : -1;
 }
 
-/* Waits for the child; returns its status as waitpid does. With steps in memory, ends the child itself once the
- * processes that it has launched end, or another mesh is wanted. */
+/* Waits for the child and returns its status, as waitpid does. If there are steps in memory, it ends the child when a
+ * process launched by the child ends, or when another mesh is wanted. */
 static int await_end(struct sl_watcher *w, pid_t child) {
     struct sl_launched launched = {0};
     const double begin = sl_now();
-    double began = 0; /* of the end of the first process; 0: all run */
+    double began = 0; /* when the first process ended; 0: all processes run */
     int status;
     w->lost = false;
     while (waitpid(child, &status, WNOHANG) != child) {
@@ -209,9 +210,9 @@ static void kill_children(void) {
     if (list) fclose(list);
 }
 
-/* Waits for processes that a dead launcher has left: they are this process's children now. They may train and save
- * for a while, and must end before the next run looks for the last checkpoint. With steps in memory they are killed at
- * once. */
+/* Waits for processes that a dead launcher has left: they are this process's children now. They may train and save for
+ * a while, and must end before the next run looks for the last checkpoint. If the run protects its steps, they are
+ * killed at once. */
 static void await_rest(struct sl_watcher *w) {
     const double begin = sl_now(), patience = w->protects ? 0 : time_to_end;
     while (!w->asked && has_children() && sl_now() < begin + patience + time_to_die) {
@@ -220,7 +221,7 @@ static void await_rest(struct sl_watcher *w) {
     }
 }
 
-/* Waits until the directory is unlocked, for a limited time: after it the next run reports the lock. */
+/* Waits for a limited time until the directory is unlocked. If it stays locked, the next run reports the lock. */
 static void await_lock(struct sl_watcher *w) {
     const double end = sl_now() + time_to_unlock;
     const int directory = open(w->checkpoints->save, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -239,7 +240,7 @@ static bool is_stuck(struct sl_watcher *w) {
     return w->fruitless >= 2;
 }
 
-/* Whether there is a step in memory after AFTER to go on from. */
+/* Returns whether memory has a step later than AFTER, from which the next run continues. */
 static bool find_memory(struct sl_watcher *w, int64_t after) {
     w->memory = -1;
     if (!w->protects) return false;
@@ -283,7 +284,7 @@ static bool is_over(const struct sl_watcher *w, int status) {
            (exited == SL_CHECK_FAILED && !w->launcher && !drifts);
 }
 
-/* Writes the place that the next run goes on from. */
+/* Writes the name of the place from which the next run continues. */
 static void describe_place(const struct sl_watcher *w, bool found, char place[SL_MAX_PATH]) {
     const char *resumed = w->checkpoints->resume ? w->checkpoints->resume : "the beginning";
     if (w->memory >= 0)
@@ -292,7 +293,7 @@ static void describe_place(const struct sl_watcher *w, bool found, char place[SL
         snprintf(place, SL_MAX_PATH, "%s", found ? w->from : resumed);
 }
 
-/* Goes on on the mesh that was asked for. */
+/* Prepares the next run, on the requested mesh. */
 static bool resize(struct sl_watcher *w, struct sl_error *error) {
     char place[SL_MAX_PATH], mesh[MESH_TEXT];
     snprintf(mesh, sizeof mesh, "%s", w->wanted);
@@ -347,7 +348,8 @@ static bool resumes_own(const struct sl_watcher *w) {
     return same;
 }
 
-/* Whether the first run goes on from a step in memory that a dead run has left, whose watcher died, too. */
+/* Returns whether the first run continues from a step in memory. An earlier run has left this step if both the run and
+ * its watcher died. */
 static bool takes_over(struct sl_watcher *w) {
     w->memory = -1;
     if (!w->protects || !resumes_own(w)) return false;

@@ -2,10 +2,10 @@
  *
  * The called process only watches: it starts itself as a child process, with engine mpi through the launcher, and
  * waits. If the child dies, it starts another, which resumes from the last step in memory (--protect) or the last
- * checkpoint. Nothing else of a dead run is left for the next one.
+ * checkpoint. The next run takes nothing else from a dead run.
  *
- * On request (drivers/training/restart/control.h) it ends the child after a step in memory, and starts it on another
- * mesh.
+ * On request (drivers/training/restart/control.h), it waits for the child's next step in memory, ends the child, and
+ * starts it on another mesh.
  *
  * With --restart-mesh fewer, two runs in a row that died before saving a checkpoint mean that some processes are
  * missing for good. The next run has fewer replicas: the size of its data axis is the largest proper divisor of the

@@ -22,18 +22,18 @@ struct sl_watcher {
     struct sl_mesh mesh;       /* of the next run */
     char mesh_text[MESH_TEXT]; /* if different from the command line's mesh; else "" */
     bool protects;             /* steps are kept in memory */
-    bool lost;                 /* the watcher has ended the last run, because one of its processes had ended */
-    int rank;                  /* of that process; -1: not known */
-    int fruitless;             /* runs in a row without a saved checkpoint or a step in memory */
-    int64_t last;              /* steps of the latest of them when the present run began; -1: none */
-    int64_t memory;            /* number of the step in memory that the next run goes on from; -1: none */
-    char from[SL_MAX_PATH];    /* the checkpoint to resume from, */
-    int64_t begins;            /* and its steps */
-    int64_t before;            /* steps of the latest checkpoint before the first run; -1: none */
+    bool lost;      /* the watcher has ended the last run: one of its processes had ended, or another mesh was wanted */
+    int rank;       /* coordinate of the ended process; -1: not known */
+    int fruitless;  /* runs in a row without a saved checkpoint or a step in memory */
+    int64_t last;   /* steps of the latest of them when the present run began; -1: none */
+    int64_t memory; /* number of the step in memory from which the next run continues; -1: none */
+    char from[SL_MAX_PATH]; /* the checkpoint to resume from, */
+    int64_t begins;         /* and its steps */
+    int64_t before;         /* steps of the latest checkpoint before the first run; -1: none */
     sigset_t signals, usual;
     int ear[2]; /* descriptors to read signals and requests from; negative: none */
     int asked;  /* the terminating signal that has arrived; 0: none */
-    /* Of a request for another mesh: */
+    /* A request for another mesh: */
     char wanted[MESH_TEXT]; /* "": there is none */
     int64_t after;          /* the step in memory when it came: the run ends with the next one, */
     double until;           /* but by this time */

@@ -4,9 +4,9 @@
  *
  * Forward takes a block of queries through all blocks of keys. Its scores are [keys, queries]: queries are the lanes of
  * vectors, so maxima and sums over keys are computed lane by lane. Backward takes a block of keys through all blocks of
- * queries, and its scores are [queries, keys]. So the operand that stays is transposed once. If a block's queries see
- * only some of its keys, the block is computed in strips, without the keys that no query of a strip sees. Scores are
- * logarithms to the base 2, because powers of 2 are cheaper than powers of e.
+ * queries, and its scores are [queries, keys]. So the operand of the fixed block is transposed once. If a block's
+ * queries see only some of its keys, the block is computed in strips, without the keys that no query of a strip sees.
+ * Scores are logarithms to the base 2, because powers of 2 are cheaper than powers of e.
  *
  * On NVIDIA GPUs a team has a block of queries, or in backward every TEAMS-th block of a head's keys; its threads share
  * the tiles. In backward each team has its own part of dq, and the parts are added in the order of the keys. */

@@ -16,8 +16,8 @@ enum {
 };
 
 /* Computes ROWS rows and COLUMNS columns of C over DEPTH of the sums: dot products of packed rows of A and rows of B.
- * It prefetches the next rows of B into both caches: the first-level cache waits for few lines at a time, so it cannot
- * prefetch from memory. */
+ * It prefetches the next rows of B into both caches, because the first-level cache can have only few lines under way,
+ * too few for the latency of memory. */
 static inline __attribute__((always_inline)) void dots(const struct product *p, const vector *a, const weight *b,
                                                        size_t depth, float *c, const int rows, const int columns) {
     vector sum[SUMS];

@@ -348,8 +348,8 @@ struct panel {
     _Alignas(SL_CACHE_LINE) float at[DEPTH * WIDTH];
 };
 
-/* Returns the pace: the copy ends a little before the tiles do, and a tile is long enough to prefetch all rows of the
- * next one. */
+/* Returns the pace. With it the copy ends a little before the tiles end, and a tile takes long enough to prefetch all
+ * rows of the next tile. */
 static inline size_t pace_of(size_t depth, size_t tiles, const bool turns) {
     const size_t terms = turns ? TURNED / VECTORS : 1, ahead = tiles < 2 ? 1 : (tiles - 1) * terms;
     return depth < ROWS ? 1 : smaller(ahead, depth * terms / ROWS);

@@ -9,8 +9,8 @@
 
 SL_BEGIN_C
 
-/* C [1, columns] = A [1, k] B [k, columns] (+ bias [columns], unless NULL), with rows of B N elements apart: some
- * columns of a product, or all if COLUMNS = N. A column's bits do not depend on the other columns. */
+/* C [1, columns] = A [1, k] B [k, columns] (+ bias [columns], unless NULL). Rows of B begin N elements apart, so a call
+ * can compute some columns of a product, or all if COLUMNS = N. A column's bits do not depend on the other columns. */
 typedef void sl_one_row_multiply(size_t columns, size_t n, size_t k, const void *a, const void *b, const float *bias,
                                  float *c);
 
