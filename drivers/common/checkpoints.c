@@ -42,19 +42,18 @@ const struct sl_option sl_checkpoint_table[] = {
              "process that writes takes memory of the file's size for the copy"},
     {"resume", SL_OPTION_TEXT, FIELD(resume), .value = "DIR", .path = SL_PATH_CHECKPOINT,
      .help =
-         "go on from the latest checkpoint in DIR, or from the checkpoint file DIR, with the options and data of its "
-         "run, as far as no others are given; --steps counts the steps before the checkpoint, too"},
+         "continue from the latest checkpoint in DIR, or from the checkpoint file DIR, with the options and data of "
+         "its run unless others are given; --steps counts the steps before the checkpoint, too"},
     {"protect", SL_OPTION_INTEGER, FIELD(protect), .min = 0, .max = 1, .read = "save",
-     .help = "1: each step's state also lies in memory that outlives the processes, in /dev/shm, and a restart goes on "
-             "from there; the default with --restart and several processes. 0: a restart goes on from the last "
-             "checkpoint"},
+     .help = "1: copy the state after each step to memory that outlives the processes, in /dev/shm, and begin restarts "
+             "there; the default with --restart and several processes. 0: begin restarts at the last checkpoint"},
     {"restart", SL_OPTION_INTEGER, FIELD(restart), .min = 0, .max = MOST_RESTARTS,
-     .help =
-         "start the run again when it dies, up to N times, from its last checkpoint: needs --save and --save-every; "
-         "0: never"},
+     .help = "if the run dies, start it again from its last checkpoint, up to N times: needs --save and --save-every; "
+             "0: never"},
     {"launcher", SL_OPTION_TEXT, FIELD(launcher), .value = "COMMAND", .read = "restart",
-     .help = "with --restart, the command that starts the processes, such as \"srun -n 8\"; by default with engine mpi "
-             "mpirun -n and the mesh's size; %n stands for that size"},
+     .help =
+         "with --restart, the command that starts the processes, such as \"srun -n 8\"; %n in it becomes the size of "
+         "the mesh (default: with engine mpi, mpirun -n and that size)"},
     {"restart-mesh", SL_OPTION_CHOICE, FIELD(restart_mesh), .value = "same|fewer", .read = "restart",
      .help = "with --restart, mesh for a run that died twice in a row without saving: same, or fewer: the next smaller "
              "number of replicas that fits the batch and the model"},
@@ -300,8 +299,8 @@ static int open_protection(struct sl_checkpoints *c, struct sl_spmd *self, struc
     SL_TRY(sl_protection_open(c->protection, self, trainer, c->options.save, c->options.resume ? c->from : NULL, &about,
                               c->setting, c->notes, &shared));
     if (!shared && self->coordinate == 0)
-        sl_remark("--protect: the processes do not see one " SL_PROTECTION_ROOT
-                  ": steps are not kept in memory, and a restart goes on from the last checkpoint in %s",
+        sl_remark("--protect: the processes do not share one " SL_PROTECTION_ROOT
+                  ": no steps are kept in memory, and a restart goes on from the last checkpoint in %s",
                   c->options.save);
     return SL_OK;
 }

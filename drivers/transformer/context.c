@@ -7,11 +7,10 @@
 const struct sl_option transformer_context_table[] = {
     {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by), .value = "gather|heads",
      .keep = SL_KEPT_FREE, .read = "mesh=*context=*",
-     .help = "with an axis context, whose coordinates have two blocks of each sequence: how a block's tokens see the "
-             "other blocks. gather: each coordinate gathers all keys and values of a layer; heads: each exchanges rows "
-             "for heads, and "
-             "computes some of the heads for all tokens. --zero and "
-             "--fsdp shard over this axis, too"},
+     .help = "with an axis context, how tokens see those of other coordinates, each of which has two blocks of a "
+             "sequence: gather: each coordinate gathers all keys and values of a layer; heads: coordinates exchange "
+             "rows for heads, and each computes some of the heads for all tokens. --zero and --fsdp shard over this "
+             "axis, too"},
     {0},
 };
 
@@ -51,8 +50,7 @@ int transformer_check_context(const struct transformer_job *job, const struct sl
     const bool leaves = has_leaves(job) || (divides && job->config->training.exact);
     if (divides && refused(job, leaves))
         return sl_error_set(error, SL_BAD_INPUT,
-                            "mesh axis \"context\": %s does not take sequences that are divided over it%s: leave the "
-                            "axis out",
+                            "mesh axis \"context\": %s does not take sequences divided over it%s: leave the axis out",
                             refused(job, leaves), leaves ? " (--exact)" : "");
     if (leaves && refused(job, true))
         return sl_error_set(error, SL_BAD_INPUT, "--exact context=N: %s does not go with leaves of sequences",

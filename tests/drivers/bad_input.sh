@@ -341,7 +341,7 @@ for driver in looping_pipeline 'transformer train'; do
     refuses '--save-parts: is read only with --save' $driver --save-parts
     refuses '--save-parts=2: takes no value' $driver --save-parts=2
     refuses '--restart-mesh: "less" ' $driver --restart-mesh less
-    refuses '--restart-mesh fewer: --launcher "srun -n 2" starts as many processes each time: write %n' $driver --restart 2 --save nowhere \
+    refuses '--restart-mesh fewer: --launcher "srun -n 2" starts the same number of processes each time: write %n' $driver --restart 2 --save nowhere \
         --save-every 1 --engine mpi --restart-mesh fewer --launcher 'srun -n 2'
     refuses '--launcher: "" is not ' $driver --launcher ''
     refuses '--launcher: is read only with --restart' \

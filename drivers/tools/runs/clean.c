@@ -19,7 +19,7 @@ struct config {
 };
 
 static const struct sl_option table[] = {
-    {"dry-run", SL_OPTION_FLAG, offsetof(struct config, dry_run), .help = "tell what would be removed"},
+    {"dry-run", SL_OPTION_FLAG, offsetof(struct config, dry_run), .help = "only print what would be removed"},
     {0},
 };
 
@@ -88,9 +88,8 @@ int main(int argc, char **argv) {
     struct config config = {0};
     struct sl_options options = {
         .program = "clean",
-        .summary =
-            "Removes the steps in memory, in /dev/shm, that this user's dead runs with --protect 1 have left. "
-            "A run that goes on from them later goes on from its last checkpoint. Steps of runs that train stay.",
+        .summary = "Removes the steps that this user's dead runs with --protect 1 have left in memory, in /dev/shm. "
+                   "Such a run can then continue only from its last checkpoint. Steps of runs that train stay.",
         .section = SL_SECTIONS({"Output", table, &config}),
     };
     struct sl_error error = {0};

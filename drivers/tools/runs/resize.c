@@ -12,7 +12,7 @@ struct config {
 
 static const struct sl_option table[] = {
     {"mesh", SL_OPTION_TEXT, offsetof(struct config, mesh), .value = "AXIS=N,...",
-     .help = "the mesh to go on with, such as data=4,pipe=2"},
+     .help = "the new mesh, such as data=4,pipe=2"},
     {0},
 };
 
@@ -21,7 +21,7 @@ static int run(const struct config *config, const struct sl_operands *operands, 
     struct sl_output output = {0};
     char answer[SL_CONTROL_TEXT];
     if (operands->count != 1)
-        return sl_error_set(error, SL_BAD_INPUT, "%d arguments: one run is resized, the directory of its --save",
+        return sl_error_set(error, SL_BAD_INPUT, "%d arguments: give one, the directory of a run's --save",
                             operands->count);
     if (!config->mesh) return sl_error_set(error, SL_BAD_INPUT, "no mesh: give --mesh AXIS=N,...");
     SL_TRY(sl_mesh_parse(&mesh, config->mesh, error));
@@ -37,9 +37,9 @@ int main(int argc, char **argv) {
     struct config config = {0};
     struct sl_options options = {
         .program = "resize",
-        .summary = "Lets a run that trains go on with another mesh: after the step under way it ends, and goes on from "
-                   "its state in memory. It must have been started with --restart N, and --protect 1 if it runs as "
-                   "threads, on this machine.",
+        .summary = "Changes the mesh of a run that trains: after the step under way the run ends, and it continues on "
+                   "the new mesh from its state in memory. The run must have been started on this machine, with "
+                   "--restart N and, if it runs as threads, --protect 1.",
         .section = SL_SECTIONS({"Mesh", table, &config}),
         .operands = {.name = "RUN", .help = "the directory of the run's --save", .path = SL_PATH_DATA},
     };

@@ -14,14 +14,13 @@ const struct sl_option sl_pipeline_table[] = {
      .help = "passes through the pipeline in each step; their gradients are added up"},
     {"exact", SL_OPTION_TEXT, FIELD(exact), .value = "data=N,tensor=W,context=C", .keep = SL_KEPT_RUN,
      .help =
-         "the same bits, whatever the size of the data axis: gradients, losses and norms are sums over N leaves, parts "
-         "of the batch that the replicas share, in the order of a tree; a replica with several leaves takes one after "
-         "the other, each in as many microbatches as --microbatches says; N divided by the replicas is 1, 2, 4, ..., "
-         "or there is one. tensor=W, for models that have a tensor axis: W is 1, 2, 4, ..., and a multiple of that "
-         "axis; "
-         "sums over it are those of W leaves, parts of the columns or of a sequence, each with products of its own, so "
-         "that its size changes no bit. context=C does the same for C leaves of every sequence, of two blocks each, C "
-         "being 1, 2, 4, ... --offload weights and --spread-head do not go with it"},
+         "compute the same bits on axes of any size. data=N: gradients, losses and norms are sums over N leaves, parts "
+         "of the batch that the replicas share, in the order of a tree; a replica with several leaves computes one "
+         "after another, each in --microbatches microbatches; N divided by the replicas must be 1, 2, 4, ..., unless "
+         "there is one replica. tensor=W, for models with a tensor axis: sums over this axis are sums over W leaves, "
+         "parts of the columns or of a sequence, each with products of its own; W must be 1, 2, 4, ..., and a multiple "
+         "of the axis. context=C: each sequence has C leaves, of two blocks each; C must be 1, 2, 4, ..., and a "
+         "multiple of the axis context. Not with --offload weights or --spread-head"},
     {"recompute", SL_OPTION_CHOICE, FIELD(recompute), .value = "none|selective|full|block", .keep = SL_KEPT_FREE,
      .help = "save memory by computing parts of forward again in backward: none; selective: a part of each layer "
              "(attention, or an MLP up to its last product); full: whole layers; block: whole blocks of "
@@ -29,14 +28,14 @@ const struct sl_option sl_pipeline_table[] = {
     {"wgrad-group", SL_OPTION_INTEGER, FIELD(wgrad_group), .min = 0, .max = MOST_MICROBATCHES, .keep = SL_KEPT_FREE,
      .unless = "mesh|microbatches|schedule-file",
      .help = "microbatches in one weight-gradient product; a stage stores their data until then, so 1 takes the least "
-             "memory. 0: with --exact 1; in a model of sequences the fewest that have 256 rows together; in other "
-             "models all"},
+             "memory. 0: with --exact, 1; otherwise in a model of sequences the fewest that together have 256 rows, "
+             "in other models all"},
     {"zero", SL_OPTION_INTEGER, FIELD(zero), .min = 0,
      .max = 2, /* not saved: it changes the place of data, not their values */
      .help = "state that is sharded over the data axis: 1: the optimizer's (ZeRO-1); 2: also sums of gradients, so "
              "that a whole gradient exists only while it is computed; 0: none. With 2 a layer's gradients are summed "
              "over the replicas once for each weight-gradient product (--wgrad-group): more bytes are sent, and "
-             "without --exact the order of sums is another"},
+             "without --exact sums have another order"},
     {"offload", SL_OPTION_LIST, FIELD(offload), .value = "optimizer|activations|weights",
      .help =
          "move data to files in --offload-dir, or from a GPU to the host's memory; bits do not change. optimizer: its "
@@ -46,7 +45,7 @@ const struct sl_option sl_pipeline_table[] = {
      .help = "the folder of --offload's files, which have no names; choose a disk (/tmp may be in memory)"},
     {"prefetch", SL_OPTION_SWITCH, FIELD(prefetch), .read = "fsdp",
      .help = "with --fsdp, gather the kernels of the next stage while one computes, into memory for two stages; with "
-             "--no-prefetch each kernel is gathered for each use, which takes less memory and more time"},
+             "--no-prefetch each kernel is gathered before each use, which takes less memory and more time"},
     {"overlap", SL_OPTION_SWITCH, FIELD(overlap),
      .help = "sum a loop's gradients over the data axis while other loops compute"},
     {"fuse", SL_OPTION_INTEGER, FIELD(fuse), .min = 0, .max = MOST_MICROBATCHES, .read = "!no-fuse",
@@ -72,8 +71,8 @@ const struct sl_option sl_layout_table[] = {
     {"fsdp", SL_OPTION_SWITCH, FIELD(fsdp), .keep = SL_KEPT_FREE,
      .help = "shard kernels over the data axis, and gather them for use (FSDP)"},
     {"no-rewrite", SL_OPTION_FLAG, FIELD(no_rewrite),
-     .help = "fuse no layers: gelus, and sums of residual connections, have passes of their own, not those of the "
-             "products and norms beside them"},
+     .help = "fuse no layers: gelus and sums of residual connections are computed in separate passes, not in those of "
+             "neighbouring products and norms"},
     {"show-shardings", SL_OPTION_CHOICE, FIELD(show_shardings), .value = "no|each|stacked", .plain = "each",
      .help = "print how each parameter is sharded, and do nothing else; stacked: the shapes and specs of arrays that "
              "are stacked over ranks, loops and layers"},

@@ -104,8 +104,8 @@ static bool refuses_mesh(struct sl_watcher *w, char *text, struct sl_error *reas
     if (strlen(text) >= MESH_TEXT) return sl_error_set(reason, SL_BAD_INPUT, "the mesh is too long") != SL_OK;
     if (launcher && strcmp(w->engine, "local") != 0 && !strstr(launcher, "%n") && mesh.size != w->mesh.size)
         return sl_error_set(reason, SL_BAD_INPUT,
-                            "--launcher \"%.80s\" starts as many processes each time: write %%n where it has their "
-                            "number",
+                            "--launcher \"%.80s\" starts the same number of processes each time: write %%n in place of "
+                            "that number",
                             launcher) != SL_OK;
     if (sl_restart_can_be_planned(w, false, text)) return false;
     return sl_error_set(reason, SL_BAD_INPUT, "the run cannot be planned on %s: --dry-run says why", text) != SL_OK;

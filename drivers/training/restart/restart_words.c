@@ -34,8 +34,8 @@ int sl_restart_check(const struct sl_watcher *w, struct sl_error *error) {
     if (options->restart_mesh == SL_RESTART_FEWER && options->launcher && strcmp(w->engine, "local") != 0 &&
         !strstr(options->launcher, "%n"))
         return sl_error_set(error, SL_BAD_INPUT,
-                            "--restart-mesh fewer: --launcher \"%.80s\" starts as many processes each time: write %%n "
-                            "where it has their number",
+                            "--restart-mesh fewer: --launcher \"%.80s\" starts the same number of processes each time: "
+                            "write %%n in place of that number",
                             options->launcher);
     return SL_OK;
 }

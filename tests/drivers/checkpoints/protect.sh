@@ -144,7 +144,7 @@ refuses 'stray' stray
 driver=$drivers/resize
 refuses 'nowhere/saved: No such file or directory' nowhere/saved --mesh data=2
 refuses 'saved: no watcher of a run listens' saved --mesh data=2
-refuses '0 arguments: one run is resized' --mesh data=2
+refuses '0 arguments: give one, the directory' --mesh data=2
 refuses 'no mesh: give --mesh' saved
 refuses "'data' is not NAME=SIZE" saved --mesh data
 
