@@ -26,7 +26,7 @@ def reasons(case):
 
 
 def seconds(path):
-    """Of what tests/run has timed: in all, and of the CPU."""
+    """Returns the elapsed and the CPU's seconds that tests/run has written to PATH."""
     try:
         with open(path) as file:
             elapsed, _, children = file.read().splitlines()

@@ -7,7 +7,7 @@
 enum { COUNTS = 3 };
 static const size_t count[COUNTS] = {1, 256, 1030};
 
-/* Sums over the members, by call: what was counted less what was computed. */
+/* Counted traffic minus computed traffic, summed over the members, by call. */
 static _Atomic int64_t messages[COUNTS][COUNTED_CALLS], bytes[COUNTS][COUNTED_CALLS], bells[COUNTS][COUNTED_CALLS];
 
 enum { ROOM = 70000 }; /* elements of an input, and of an output */

@@ -77,7 +77,7 @@ if long:
     files["custom_module"] = ("open",)  # the rest is the C library's
     files["custom_optimizer"] = ("open", "fallocate", "fsync", "rename", "unlink", "close")
     files["regression"] = ("open",)
-# Lines beside errors; a build that counts branches says, too, that it cannot.
+# Lines that may stand beside errors. A build that counts branches also reports that it cannot write the counts.
 notes = re.compile(r"transformer: (saved in |the least evaluation loss, |no tokenizer is written|\S*peaks\.json[.\w]*: )|LLVM Profile Error: ")
 times = re.compile(r"\d+(\.\d+)?")  # tokens a second
 work = folder()

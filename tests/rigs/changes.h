@@ -14,7 +14,8 @@
 
 #include "spmd/base/error.h"
 
-/* The first FROM becomes TO; then LINE is in the error's message. LINE NULL: the file is read. */
+/* Replaces the first FROM by TO. The error's message must then contain LINE; if LINE is NULL, the file must be read
+ * without error. */
 struct change {
     const char *from, *to, *line;
 };
@@ -50,8 +51,8 @@ static inline char *read_text(const char *path) {
     return text;
 }
 
-/* Fails unless STATUS and ERROR report bad input with LINE in the message; LINE NULL: unless STATUS is 0. WHAT names
- * the case in failures. */
+/* Fails unless STATUS and ERROR report bad input with LINE in the message; if LINE is NULL, unless STATUS is 0.
+ * Failures print WHAT, the name of the case. */
 static inline void expect_line(const char *what, int status, const struct sl_error *error, const char *line) {
     if (!line && status) fail_msg("%.200s: %s", what, error->message);
     if (!line) return;
@@ -60,7 +61,7 @@ static inline void expect_line(const char *what, int status, const struct sl_err
     if (!strstr(error->message, line)) fail_msg("%.200s: \"%s\" is not in: %s", what, line, error->message);
 }
 
-/* PATH gets TEXT with each of the changes, and TRY reads it; ARG is its own. */
+/* Writes TEXT to PATH with one change at a time, and calls TRY(ARG), which reads the file. */
 static inline void expect_changes(const char *path, const char *text, const struct change *change, size_t count,
                                   int (*try)(const char *path, void *arg, struct sl_error *error), void *arg) {
     for (size_t i = 0; i < count; i++) {

@@ -49,7 +49,7 @@ static inline struct file read_file(const char *name) {
     return file;
 }
 
-/* Compares two files, only in the process that has the results. WHAT names the case in failures. */
+/* Compares two files, only in the process that has the results. Failures print WHAT, the name of the case. */
 static inline void expect_same_files(const char *one, const char *two, const char *what) {
     if (!has_results()) return;
     struct file a = read_file(one), b = read_file(two);

@@ -118,7 +118,7 @@ static void test_long_sums(void **state) {
 
 /* ---- results of calls that hosts pass on ---- */
 
-/* Kinds of calls; blocks of those that cut or join are N elements. */
+/* Kinds of calls. If a call cuts or joins, its blocks have N elements. */
 enum { KINDS = 8 };
 static const enum sl_dtype dtypes[] = {SL_F32, SL_BF16, SL_F16};
 

@@ -124,7 +124,7 @@ static void expect_neighbourhoods(const struct band *band) {
     release_array(copies);
 }
 
-/* The first and the last line go to the neighbours; what these send is added to both. */
+/* The first and the last line go to the neighbours, and the neighbours' lines are added to both. */
 static void expect_edges(const struct band *band) {
     const size_t all = (size_t)band->rows * band->image, last = band->image - band->line;
     memcpy(band->to, band->x, all * sizeof(float));
@@ -221,7 +221,7 @@ static void pools_of_several_images_and_their_gradients(void **state) {
         assert_int_equal(pool->type->backward_input(pool, &context, x, dy, dx), SL_OK);
         assert_int_equal(sl_device.settle(NULL), SL_OK);
         expect_pool(size[0], size[1], size[2], size[3], x, y, dy, dx);
-        assert_int_equal(pool->type->backward_input(pool, &context, x, dy, NULL), SL_OK); /* nobody needs it */
+        assert_int_equal(pool->type->backward_input(pool, &context, x, dy, NULL), SL_OK); /* no caller needs dx */
         float *const arrays[] = {x, dy, y, dx};
         for (size_t a = 0; a < 4; a++) release_array(arrays[a]);
         sl_module_free(pool);

@@ -11,7 +11,7 @@
 static const size_t counts[] = {1, 2, 3, 4, 5, 31, 33, 127, 128, 129, 130, 257};
 enum { COUNTS = sizeof counts / sizeof *counts, BEHIND = 300 };
 
-/* Sets what lies behind the first N of ROOM elements. */
+/* Sets the elements behind the first N of ROOM elements to NaN. */
 static void poison(float *x, size_t n, size_t room) {
     for (size_t i = n; i < room; i++) x[i] = NAN;
 }
@@ -197,7 +197,7 @@ static void losses_of_sequences_are_exact(void **state) {
 
 enum { LOW = -1000, EXACT_ROWS = 3 };
 
-/* What softmax_chunk should leave of a row. */
+/* The values that softmax_chunk should write for a row. */
 struct left {
     float maximum, argmaximum, sum, target, scale;
 };

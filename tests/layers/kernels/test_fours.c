@@ -181,8 +181,9 @@ static void arrays_may_lie_anywhere(void **state) {
     }
 }
 
-/* Elements of several of a GPU's teams, whose 128 threads have four each: those of pieces of one team's first threads.
- * Several times, as there may be fewer teams than elements need. */
+/* Numbers of elements around multiples of 512, because a team of a GPU has 128 threads, with four elements each. The
+ * results must equal those of pieces of 40 elements, which a team's first threads compute. Calls are repeated, as there
+ * may be fewer teams than the elements need. */
 static void teams_share_many_elements(void **state) {
     (void)state;
     enum { FLOATS = (ARRAYS + 1) * LARGE_ROOM, PIECE = 40, TIMES = 3 };

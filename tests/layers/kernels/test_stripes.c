@@ -110,7 +110,7 @@ static void sums_of_many_rows(void **state) {
 }
 
 /* Sums of whole numbers are exact: columns around the ends of a GPU's teams, to which other sums are added, or not.
- * What lies behind the sums is left alone. */
+ * Elements behind the sums do not change. */
 static void expect_exact_sums(const struct sl_kernels *kernels, size_t rows, size_t cols, bool accumulate) {
     enum { BEHIND = 300 };
     struct numbers numbers = {rows + cols};

@@ -35,7 +35,7 @@ static struct sl_module *gelu_block_of(bool biased) {
 static struct sl_module *gelu_block(void) { return gelu_block_of(false); }
 static struct sl_module *biased_block(void) { return gelu_block_of(true); }
 
-/* Types that write floats, which the sequence rounds, and products in turn. */
+/* A sequence of products and, between them, modules that write floats, which the sequence rounds. */
 static struct sl_module *others(void) {
     struct sl_module *const part[] = {sl_dropout(COLUMNS, 0.25),
                                       sl_dense("first", COLUMNS, INSIDE),

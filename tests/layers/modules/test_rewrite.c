@@ -161,7 +161,8 @@ static void products_compute_the_gelu_between_them(void **state) {
     }
 }
 
-/* A frozen kernel saves no x for a W; products of floats, and those of backends without bf16 results, leave none. */
+/* Cases without a fusion: with a frozen kernel no x is saved for a W; products of floats, and backends without bf16
+ * results, write no bf16. */
 static void other_products_do_not(void **state) {
     const struct sl_gemm_backend gemm = products();
     const struct job floats = {mlp, SL_F32, SL_F32, false, NULL}, rounded = {mlp, SL_BF16, SL_F32, false, NULL};

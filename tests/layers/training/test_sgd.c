@@ -129,7 +129,7 @@ static bool decays(const struct sl_optimizer_options *options, const char *name)
     return sl_rule_decays(options->decays, name);
 }
 
-/* Each step's gradients are those of a run that ends with that step. */
+/* Expects each step to have the gradients of a run that ends with that step. */
 static void expect_steps(const struct sl_optimizer_options *options) {
     struct job job[MAX_STEPS];
     for (int steps = 0; steps < MAX_STEPS; steps++)

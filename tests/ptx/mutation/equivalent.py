@@ -371,7 +371,7 @@ def of_second_turns(kernel):
     """Ids of instructions whose results nothing but a second turn reads."""
     found, blocks = set(), without_further_turns(kernel)
     changed = blocks is not None
-    while changed:  # results that nothing reads, then results that only those have read
+    while changed:  # first results without a reader, then results whose only readers are already in FOUND
         changed, live = False, flow.live_at_start(blocks, kernel.registers)
         for block in blocks:
             read = set().union(*[live[target] for target in block.targets]) if block.targets else set()

@@ -1,5 +1,5 @@
-# Programs for GPUs on a GPU that computes nothing: tests/fake_cuda as the libraries that they are linked with, and found
-# before these. What a step asks for is then counted, wherever CUDA's toolkit is.
+# Programs for GPUs on a GPU that computes nothing: tests/fake_cuda as the libraries that they are linked with, and
+# found before these. So a step's requests are counted on every machine with CUDA's toolkit.
 include(${CMAKE_CURRENT_SOURCE_DIR}/fake_cuda/libraries.cmake)
 sl_cuda_libraries(sl_null_cuda ${CMAKE_CURRENT_BINARY_DIR}/null_cuda)
 

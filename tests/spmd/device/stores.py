@@ -2,7 +2,7 @@
 images, which the build has kept (tests/ptx). Prints TAP.
 
 clang 19 lets thread 0 alone change a struct that threads share, as it should; under a condition it lets all
-threads store their own values afterwards: those of other threads are old, and which one stays is chance. So:
+threads store their own values afterwards: values of other threads are old, and the last store wins by chance. So:
 a store whose address does not depend on the thread's number, in code that all threads reach, of a value that depends on it.
 Dependence is followed through registers, through conditions (selp, and movs in branches), not through memory."""
 import collections

@@ -1,7 +1,7 @@
 /* test_attention_forms.c - attention's results have the same bits from operands of each type at each address, in each
  * form, as far as kernels have these, and beside other heads and sequences that are NaN: in heads of each size with
- * kernels for GPUs; and what two parts of the keys give together. test_attention_kernels.c compares the values with an
- * oracle. */
+ * kernels for GPUs; and the combined result of two parts of the keys. test_attention_kernels.c compares the values with
+ * an oracle. */
 #include "tests/layers/kernels/attention/attention_cases.h"
 
 /* Elements of an array from element BY on: operands and results need not lie at the beginning of an array. */
@@ -283,7 +283,7 @@ static void spoil(float *x, size_t count) {
     for (size_t i = 0; i < count; i++) x[i] = NAN;
 }
 
-/* E with copies of all that attention reads, where all that is not KEPT is NaN. */
+/* Returns E with copies of attention's inputs, in which all elements that are not KEPT are NaN. */
 static struct example spoiled(const struct example *e, const struct kept *kept) {
     const struct sl_attention *s = &e->shape;
     const size_t wide = s->heads * s->width, roped = s->heads * s->rope, size = sizeof(float);
@@ -322,7 +322,7 @@ static void release_spoiled(struct example *e) {
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
 }
 
-/* The results of what is KEPT have the same bits. */
+/* Expects the same bits in the results of the heads and sequences that are KEPT. */
 static void expect_kept(const struct example *e, const struct kept *kept, const struct results *want,
                         const struct results *got) {
     const struct sl_attention *s = &e->shape;

@@ -129,7 +129,7 @@ static void expect_rounded(const struct sl_dot_rows *x, const float *a, const ch
         expect_close(what, i, rounded_at(x, i), a[i], 0, 0.501f * x->scale[i / 32]);
 }
 
-/* C [x->rows, n] = X W^T + BIAS in double precision; EPSILON: what sums in floats may differ by. */
+/* C [x->rows, n] = X W^T + BIAS in double precision. EPSILON: the allowed difference of sums in floats. */
 static void multiply_plainly(const struct weights *w, const struct sl_dot_rows *x, const float *bias, double *c,
                              double *epsilon) {
     const size_t n = w->blocks.rows, k = w->blocks.columns;
