@@ -59,7 +59,7 @@ done <pages
 
 # ---- names ----
 
-# The pages without blocks ```diff: what these add is not there yet.
+# The pages without their blocks ```diff, whose additions are not in the sources.
 mkdir pages.plain
 while read -r page; do
     mkdir -p "pages.plain/$(dirname "$page")"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# extending.sh BUILD SOURCE OPTION... - the pages of docs/extending: all diffs apply to a copy of the sources,
-# which then compiles without warnings; prints TAP. The OPTIONs are those of cmake for the copy.
+# extending.sh BUILD SOURCE OPTION... - the pages of docs/extending: all diffs apply to a copy of the sources, which
+# then compiles without warnings; prints TAP. OPTIONs: cmake's options for the copy.
 #
 # Each page is tried then: by its blocks ```sh extended, which run in a folder where build/host/drivers are the copy's,
 # and, if it adds a function of the library, by a program that calls it.

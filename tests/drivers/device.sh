@@ -5,8 +5,8 @@ build=$1 device=$2 layers=$3/layers
 . "$(dirname "$0")/../rigs/points.sh"
 driver=$build/drivers/looping_pipeline
 
-# regions FILE: the lines of its target regions' directives, but for those marked "only on GPUs". Where a
-# macro has one, the lines that use the macro.
+# regions FILE: the lines of its target regions' directives, except regions marked "only on GPUs". If a macro has the
+# directive, the lines that use the macro.
 regions() {
     awk '/^#define [A-Z_]+\(/ { split($2, name, "("); macro = name[1]; within = 1 }
         within && /(SL_ELEMENTWISE|SL_ROWS|SL_BLOCKS)\(/ { has[macro] = 1 }
@@ -15,8 +15,8 @@ regions() {
         { split($0, name, "("); if (name[1] in has) print NR }' "$1"
 }
 
-# entered FILE [ACCOUNT]...: the lines of its target regions that ran, as the runtime's account tells, the one in err or
-# those of programs. Threads' lines mix.
+# entered FILE [ACCOUNT]...: the lines of FILE's target regions that ran, according to the runtime's account: the one in
+# err, or the programs' ACCOUNTs. Lines of several threads are mixed.
 entered() {
     file=$1
     shift
@@ -52,8 +52,8 @@ all_ran() {
     point "$name"
 }
 
-# leaves_nothing NAME PROGRAM [ARGUMENT]...: in /tmp, where the runtime puts devices' code. It has one of its own, for
-# other tests put theirs into this machine's. A build below /tmp is there as well.
+# leaves_nothing NAME PROGRAM [ARGUMENT]...: PROGRAM leaves no files in /tmp, where the runtime puts devices' code. It
+# runs with its own /tmp, because other tests use the machine's. A build below /tmp is visible there, too.
 leaves_nothing() {
     name=$1
     shift

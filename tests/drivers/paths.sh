@@ -113,8 +113,8 @@ is_written() {
 
 # ---- one file for two options ----
 
-# some_of WORD...: all of them for a driver's first pair of options, then one, the next one each time: what two options
-# name is compared in one place, whatever they are. With SL_TEST_LONG all of them.
+# some_of WORD...: all WORDs for a driver's first pair of options; for each later pair a single one, the next each time,
+# because one function compares the names of all pairs. With SL_TEST_LONG all WORDs.
 turn=0
 some_of() {
     if [ "$first${SL_TEST_LONG:-}" ]; then

@@ -102,7 +102,7 @@ call $train
 point 'a link stays one'
 rm -r "$XDG_CACHE_HOME"
 
-# No byte of a regular file can be written: those of the pipe can.
+# No byte can be written to a regular file; bytes can be written to the pipe.
 { (trap '' XFSZ && ulimit -f 0 && "$driver" $train 2>&1; echo "status $?") | cat; } >out
 [ "$(tail -n 1 out)" = 'status 0' ] && [ "$(grep -c 'not kept for other runs' out)" = 1 ]
 point 'a full disk'

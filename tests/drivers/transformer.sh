@@ -1,6 +1,6 @@
 #!/bin/sh
-# transformer.sh DRIVERS all|small DATA - the driver `transformer`: what it prints, that its subcommands agree, and
-# that a text is learned; prints TAP.
+# transformer.sh DRIVERS all|small DATA - the driver `transformer`: its output, agreement of its subcommands, and
+# learning of a text; prints TAP.
 driver=$1/transformer
 reach=$2
 data=$(cd "$3" && pwd)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# losses.sh DRIVERS SOURCE - the losses that tests/gpu --quick expects of a GPU, and the preset ptx of executed device
-# code, are those of this CPU: each within a tenth of the tolerance of a GPU; prints TAP.
+# losses.sh DRIVERS SOURCE - losses expected by tests/gpu --quick on a GPU, and by the preset ptx from executed device
+# code, equal this CPU's losses, each within a tenth of the tolerance for a GPU; prints TAP.
 drivers=$1 source=$2
 # Products of bf16 differ from level to level by more than that, ours and the library's.
 export SHARDLOOP_CPU_LEVEL=3 ONEDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2

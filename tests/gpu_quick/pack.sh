@@ -34,7 +34,7 @@ for step in $steps; do
     driver_* | test_notebook) drivers="$drivers looping_pipeline transformer" ;;
     launches) take "$directory/benchmarks/bench_launch" ;;
     steps)
-        drivers="$drivers looping_pipeline" # which tells what to predict on a GPU that computes nothing
+        drivers="$drivers looping_pipeline" # its steps are counted on a GPU that computes nothing, for predictions
         take "$directory/benchmarks/bench_step"
         mkdir -p "$staged/$directory/tests"
         [ ! -d "$directory/tests/null_cuda" ] || cp -R "$directory/tests/null_cuda" "$staged/$directory/tests"

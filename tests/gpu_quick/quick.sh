@@ -87,8 +87,8 @@ lost_libraries() {
     done | sed -n 's/^[[:space:]]*\([^ ]*\) => not found.*/\1/p' | sort -u
 }
 
-# Links into $directory/tests/lib what programs do not find: from the pack, or wherever CUDA's libraries are. Nothing
-# else is put before the system's own libraries.
+# Makes links in $directory/tests/lib to libraries that programs do not find: in the pack, or in CUDA's folders. No
+# other libraries come before the system's own.
 link_libraries() {
     rm -rf "$directory/tests/lib"
     mkdir -p "$directory/tests/lib"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# install.sh BUILD CC SOURCE DEVICE - what `cmake --install` leaves can be compiled and linked against, wherever it is moved; and so
-# can the source tree as a part of another project; prints TAP.
+# install.sh BUILD CC SOURCE DEVICE - programs compile and link against an installation by `cmake --install`, also after
+# it is moved; and against the source tree as a part of another project; prints TAP.
 build=$1 cc=$2 source=$3 device=$4
 if ! command -v cmake >/dev/null || ! command -v "$cc" >/dev/null; then
     echo "1..0 # SKIP there is no cmake or no $cc"
@@ -165,7 +165,7 @@ grep -rIlF -e "$build" -e "$source" "$prefix" >out
 point 'no text names the folders of the sources and of the build'
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
 if [ "$device" = cpu ]; then # headers are the same for all devices
-    # What a header lacks any compiler says; gcc starts in half of clang's time, for 50 headers seconds.
+    # Any compiler reports a missing include. gcc starts in half of clang's time, which saves seconds for 50 headers.
     attempt 'each header by itself in C11' headers_alone "$(command -v gcc || echo "$cc")" -std=c11
     attempt 'all headers together in C11' headers_together sort "$cc" -std=c11
     attempt 'all headers together in C11, the last one first' headers_together 'sort -r' "$cc" -std=c11

@@ -1,6 +1,7 @@
 #!/bin/sh
-# packages.sh BUILD CC SOURCE - `cpack -G DEB` makes packages of the build that have what `cmake --install` installs, each
-# file once, and name the packages that they need; what they unpack to runs and can be linked against; prints TAP.
+# packages.sh BUILD CC SOURCE - `cpack -G DEB` makes packages of the build: they have the files of `cmake --install`,
+# each once, and name the packages that they need; unpacked programs run, and programs link against the unpacked
+# library; prints TAP.
 build=$1 cc=$2 source=$3
 for tool in cpack dpkg-deb dpkg-shlibdeps file pkg-config objdump gzip; do
     if ! command -v $tool >/dev/null; then

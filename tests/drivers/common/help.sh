@@ -19,7 +19,7 @@ tell() {
 # options FILE: their names, a line each.
 options() { sed -n 's/^  --\(\[no-\]\)\{0,1\}\([a-z0-9-]*\).*/\2/p' "$1" | grep -v '^version$'; }
 
-# Drivers whose help names a program beside them, which is there for that.
+# Names of drivers in the help of other drivers: programs of these names must exist beside them.
 others='looping_pipeline|loss_equality|transformer (train|evaluate|generate|export)|plan (measure|memory|search)|schedule --|diff|drivers?'
 
 echo "$programs" | tr '|' '\n' >list

@@ -43,7 +43,7 @@ for example in custom_module regression $([ "$reach" = small ] || echo convoluti
     point "also of $example"
 done
 
-# cycles MICROBATCHES PARTITIONS: what the article's function gives.
+# cycles MICROBATCHES PARTITIONS: the results of the article's function.
 cycles() {
     awk -v m="$1" -v n="$2" 'BEGIN {
         for (t = 0; t < n + m - 1; t++) {
@@ -62,8 +62,8 @@ for numbers in '1 1' '1 4' '4 1' '2 5' '9 4' '3 3'; do
     point "$numbers: the cycles are those of the article's function"
 done
 
-# finished MICROBATCHES PARTITIONS: the workers' timelines hold every task once, forward microbatches ascending in a
-# partition and partitions in a microbatch, backward the other way round.
+# finished MICROBATCHES PARTITIONS: the workers' timelines have every task once. In forward, the microbatches of a
+# partition ascend, and so do the partitions of a microbatch; in backward both descend.
 finished() {
     sed -n 's/^\(forward\|backward\): *\[(\(.*\))\]$/\1 \2/p' out | sed 's/), (/;/g; s/, /,/g' |
         awk -v m="$1" -v n="$2" '{

@@ -17,8 +17,8 @@ point "the article's first lists"
 grep -q '^12 tasks in 12 attempts; workers: 1 started, 0 died, ' out && ! grep -q predicted out
 point 'one worker, each task once, no forecast'
 
-# ordered MICROBATCHES PARTITIONS: forward each task once, its cycles (the sum of its numbers) in order, backward the
-# other way round.
+# ordered MICROBATCHES PARTITIONS: forward has each task once, in the order of cycles (a task's cycle is the sum of its
+# numbers); backward has them in reverse.
 ordered() {
     sed -n 's/^\(forward\|backward\): *\[(\(.*\))\]$/\1 \2/p' out | sed 's/), (/;/g; s/, /,/g' |
         awk -v m="$1" -v n="$2" '{

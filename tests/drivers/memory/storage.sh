@@ -45,7 +45,7 @@ goes_on() {
 goes_on f32 bf16
 goes_on bf16 f32
 
-# What does not train holds bf16 kernels, however it is spread. Replicas' losses are added up in another order.
+# Runs that do not train have bf16 kernels in every layout. Replicas' losses are added up in another order.
 kept="--params saved --model-dimension 32 --n-heads 4 --blocks 1 --layers-per-block 2 --sequence 32 --latent-dim 16 --rope-dim 8
     --storage bf16 --json"
 for precision in f32 bf16; do

@@ -9,7 +9,7 @@ fi
 . "$(dirname "$0")/../../rigs/points.sh"
 size='--hidden 64' # bits do not depend on it, and sanitizers are slow
 
-# run N DRIVER ARGUMENT...: on N processes.
+# run N DRIVER ARGUMENT...: runs DRIVER on N processes.
 run() {
     processes=$1 driver=$2
     shift 2
@@ -17,7 +17,7 @@ run() {
     status=$?
 }
 
-# says TEXT...: one process has said one line, with each TEXT in it; the launcher's own words do not count.
+# says TEXT...: one process has printed one line, which contains each TEXT; the launcher's own lines do not count.
 says() {
     [ "$(grep -c "^$driver: " err)" = 1 ] || return 1
     for text in "$@"; do
@@ -25,7 +25,7 @@ says() {
     done
 }
 
-# fails NAME STATUS TEXT...: so did the last run, and printed no results.
+# fails NAME STATUS TEXT...: the last run ended with STATUS and a line with each TEXT, and printed no results.
 fails() {
     name=$1
     wanted=$2
@@ -123,7 +123,7 @@ python3 "$(dirname "$mpirun")/drivers/trace.py" trace 8 metrics >out 2>err
 status=$?
 [ $status = 0 ]
 point "arrows between processes ($(cat out))"
-# Slots of a channel, and the values of both replicas, are each process's own, where threads share them.
+# Each process has its own slots of a channel and its own values of a replica; threads share them.
 alike() {
     sed -E 's/"(state_bytes|activation_bytes|besides|parameters|handover)":[0-9]*,//g; s/,"total":[0-9]*//'
 }
@@ -168,7 +168,7 @@ says '2 processes were started by mpirun, and with --engine local each runs on i
     [ "$(wc -c <out)" = "$(($("$drivers/sharding" --json | wc -c) * 2))" ]
 point 'engine local, since somebody asked for it'
 
-# launched VARIABLE=VALUE DRIVER: the process that speaks, as the launcher that has such a variable starts it.
+# launched VARIABLE=VALUE DRIVER: starts the process that prints, as a launcher that sets VARIABLE starts it.
 launched() {
     driver=$2
     env "$1" SLURM_PROCID=0 SLURM_NTASKS=4 "$drivers/"$driver --json >out 2>err </dev/null
@@ -241,8 +241,8 @@ else
     echo '# SKIP mounts are not allowed here'
 fi
 
-# begin ARGUMENT...: eight processes in the background, which leave their ids; returns when they train. $to: the output of
-# each, if not the launcher.
+# begin ARGUMENT...: starts eight processes in the background, which write their ids; returns when they train. $to: the
+# file of each one's output, if it is not the launcher.
 to=/dev/stdout
 begin() {
     driver=looping_pipeline
@@ -254,7 +254,7 @@ begin() {
     until [ -s out ] || [ -s metrics ] || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
 }
 
-# ends_in_time: the launcher ends within seconds; many processes on few cores have more.
+# ends_in_time: the launcher ends within seconds. Many processes on few cores have more time.
 ends_in_time() {
     (sleep 20 && kill -KILL $launcher $(cat process.*)) >/dev/null 2>&1 &
     guard=$!
@@ -274,7 +274,8 @@ none_left() {
     done
 }
 
-# survivors_say TEXT...: as says; but MPICH's launcher kills all others when one is killed, before they can say a word.
+# survivors_say TEXT...: as says, except with MPICH: when a process is killed, its launcher kills the others before they
+# can print.
 survivors_say() {
     case $(mpirun --version) in
     *HYDRA*) ;;
@@ -313,7 +314,8 @@ ends_in_time
 point 'SIGTERM ends the run after the step'
 
 export OMPI_MCA_odls_base_sigkill_timeout=8 # mpirun gives a second; a step can take it if others compute, too
-# Open MPI's mpirun stops reading their output at once, and who writes to it waits; what goes to a file is theirs.
+# Open MPI's mpirun stops reading the processes' output at once, and a process that writes to it waits. So they write to
+# a file.
 to=/dev/null begin --metrics metrics
 unset OMPI_MCA_odls_base_sigkill_timeout
 kill -INT $launcher

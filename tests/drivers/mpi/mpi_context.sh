@@ -9,7 +9,7 @@ fi
 . "$(dirname "$0")/../../rigs/points.sh"
 model='--blocks 1 --layers-per-block 1 --sequence 64 --batch 1 --vocab-size 128 --no-advice --steps 2 --zero 0 --no-fsdp'
 
-# run N ARGUMENT...: trains on N processes.
+# run N ARGUMENT...: trains on N processes, with ARGUMENT....
 run() {
     processes=$1
     shift
@@ -19,7 +19,7 @@ run() {
 
 # ---- bits ----
 
-# alike N ARGUMENT...: processes and threads have the same losses and gradients.
+# alike N ARGUMENT...: N processes and N threads have the same losses and gradients.
 alike() {
     processes=$1
     shift
@@ -33,13 +33,14 @@ alike() {
 
 # ---- bytes ----
 
-# numbers CALLS N: sent by CALLS (an extended regular expression) of N coordinates, for each token and step.
+# numbers CALLS N: prints the numbers that calls named by CALLS (an extended regular expression) on N coordinates send
+# for each token and step.
 numbers() {
     tr '{' '\n' <out | grep -E "\"call\":\"($1)\"" | sed 's/.*"bytes":\([0-9.e+]*\).*/\1/' |
         awk -v coordinates="$2" -v rows=$((64 / $2)) '{ sum += $1 } END { print sum / coordinates / rows / 4 }'
 }
 
-# sends N NUMBERS ARGUMENT...: on a mesh context=N a coordinate sends as many NUMBERS for each of its tokens.
+# sends N NUMBERS ARGUMENT...: on a mesh context=N a coordinate sends NUMBERS numbers for each of its tokens.
 sends() {
     n=$1 wanted=$2
     shift 2

@@ -3,14 +3,14 @@
 # prints TAP.
 drivers=$1 tests=$2
 
-# leaves REASON: without points.
+# leaves REASON: ends the test without points.
 leaves() {
     echo "1..0 # SKIP $1"
     exit
 }
 
 one=sl1-$$ two=sl2-$$ three=sl3-$$
-# on HOST COMMAND...: on one of the hosts, which have names of their own.
+# on HOST COMMAND...: runs COMMAND on one of the hosts, which have their own names.
 on() {
     host=$1
     shift
@@ -55,7 +55,7 @@ END
 chmod +x remote
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# launch N COMMAND...: a third of the N processes, rounded up, on each while there are any.
+# launch N COMMAND...: starts N processes, a third of them, rounded up, on each host until none is left.
 launch() {
     third=$((($1 + 2) / 3))
     on $one mpirun --oversubscribe --bind-to none --host 10.213.77.1:$third,10.213.77.2:$third,10.213.77.3:$third -n "$@"
@@ -100,7 +100,7 @@ END
     until [ -s out ] || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
 }
 
-# hears TEXT: in a verdict, within ten seconds.
+# hears TEXT: a verdict with TEXT comes within ten seconds.
 hears() {
     tries=0
     until grep -qF -- "$1" err || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done

@@ -48,8 +48,8 @@ release_launcher() {
     status=$?
 }
 
-# only_aborted SIGNAL: Open MPI 4.1's mpirun has told that it aborts the job, and nobody has told more. It does so, and
-# may end with status 0, if a process is killed before MPI knows its rank.
+# only_aborted SIGNAL: Open MPI 4.1's mpirun has printed that it aborts the job, and no process has printed a line. If a
+# process is killed before MPI knows its rank, mpirun does so, and may end with status 0.
 only_aborted() {
     [ "$1" = KILL ] && grep -q 'Per user-direction, the job has been aborted' err && ! grep -q '^looping_pipeline: ' err
 }

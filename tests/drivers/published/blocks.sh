@@ -39,7 +39,7 @@ gives small.floats $small --mesh tensor=4 # whose parts are no whole blocks
 gives small.floats $small --mesh tensor=2 --vocabulary-parallel
 gives large.floats --model large.gguf --weights file
 
-# A row's bits depend neither on threads nor on what goes with it.
+# A row's bits depend neither on threads nor on the other rows.
 logits one $small --threads 1 && logits two $small --threads 2 && cmp one two && [ -s one ]
 point 'threads change no bit'
 call generate $small --prompt-tokens 5,17,3 --length 12 --samples 3 --in-flight 3 --json

@@ -1,6 +1,6 @@
 #!/bin/sh
-# published.sh DRIVERS DATA - models that others have published: the logits are those of the library that they come
-# from, whatever the file and the layout; prints TAP.
+# published.sh DRIVERS DATA - models published by others: logits equal those of the models' own library, in any file
+# format and layout; prints TAP.
 driver=$1/transformer
 models=$(cd "$2/published" && pwd)
 tool=$(cd "$(dirname "$0")" && pwd)/published.py

@@ -1,5 +1,5 @@
 #!/bin/sh
-# schedule.sh DRIVERS - the driver `schedule`: tables, JSON, drawings, costs, and what it refuses; prints TAP.
+# schedule.sh DRIVERS - the driver `schedule`: tables, JSON, drawings, costs, refusals; prints TAP.
 drivers=$1
 driver=$drivers/schedule
 . "$(dirname "$0")/../../rigs/points.sh"
@@ -333,7 +333,7 @@ answers '"predicted":{"step_ms":18.5,' --compare run --costs costs --json
 answers '"step_ms":15.5,' --name 1f1b --stages 2 --microbatches 1 --wgrad-group 1 --costs run --json
 refuses 'the trace run is of 2 stages, the schedule has 4' --name gpipe --stages 4 --simulate --costs run
 
-# What the trace says of waiting, of the engine's delay and of cores.
+# conditions FIELDS: the trace with these FIELDS about waiting, the engine's delay and cores.
 conditions() { sed "s/\"overlap\":true/&,$1/" run; }
 conditions '"delay_ms":30.0,"coordinates":2,"cores":1,"divided":false' >shared
 answers '2 coordinates share 1 core: times are not those of 2 devices; predicted is for a core each, with reductions as measured' \
@@ -487,7 +487,7 @@ call --all --stages 4 --microbatches 6 --json
     grep -qE '^\{"name":"dualpipev","valid":false,"reason":"schedule dualpipev: 6 microbatches.*","ranks":4\}$' out
 point 'an object a line'
 mv out all
-# What a schedule of one loop takes: its stages are two of the model's.
+# The time of a schedule with one loop, whose stages are two of the model's.
 call --name 1f1b --stages 4 --microbatches 6 --forward 2 --input-gradient 2 --weight-gradient 2 --json
 time=$(sed 's/.*"step_ms":\([0-9.]*\).*/\1/' out)
 grep '"1f1b"' all | grep -q "\"step_ms\":$time,"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# machine.sh DRIVERS - what coordinates do with several GPUs and with few: which reach each other's memory, how threads
-# wait, how many streams there are. On GPUs that are threads; prints TAP.
+# machine.sh DRIVERS - coordinates with several GPUs, and with few: access to each other's memory, waiting threads,
+# number of streams. The GPUs are threads here; prints TAP.
 drivers=$1
 . "$(dirname "$0")/../../rigs/points.sh"
 driver=$drivers/looping_pipeline
@@ -14,7 +14,7 @@ runs() {
     shift
     call "$@" $small
 }
-# peers: which device reaches which one's memory.
+# peers: prints pairs of devices: the first can access the second one's memory.
 peers() { sed -n 's/.* peer \([0-9]* [0-9]*\)$/\1/p' record | sort -u | tr ' \n' '> '; }
 
 runs 4 --mesh data=2,model=2

@@ -42,7 +42,7 @@ point 'the same run twice'
 call --json a again
 [ $status = 0 ] && [ "$(wc -l <out)" = 1 ] && grep -qF '"equal":true,"agree":true,"comparable":true,"reasons":[],"steps":4,"first":-1,"last":2,"step":null,' out
 point 'the same as JSON'
-# Other stages, schedules and shares of the optimizer's state: sums of what all coordinates have are the same.
+# Other stages, schedules and shares of the optimizer's state: sums over all coordinates are the same.
 train four $small --mesh data=2,pipe=4 --steps 3 --zero 0 --wgrad-group 4 --clip 1
 for how in '--schedule gpipe' '--mesh data=2,pipe=2 --schedule looped-bfs --loops 2 --zero 2' '--mesh data=2,pipe=1' '--mesh data=2,pipe=4 --stage-layers 1.5,0.5,1.5,0.5'; do
     train other $small --mesh data=2,pipe=2 --steps 3 --wgrad-group 4 --clip 1 $how

@@ -10,7 +10,7 @@ for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to 
 model='train --mesh data=1,pipe=1,tensor=1 --model-dimension 16 --n-heads 2 --blocks 1 --layers-per-block 1 --sequence 8'
 model="$model --latent-dim 8 --rope-dim 4 --batch 4 --data text --steps 6 --warmup 3 --dropout 0.2"
 
-# same NAME ARGUMENT...: losses and the last gradients are those without graphs.
+# same NAME ARGUMENT...: losses and the last gradients equal those of a run without graphs.
 same() {
     name=$1
     shift
@@ -21,7 +21,7 @@ same() {
     point "${driver##*/}: $name: $*"
 }
 
-# records ARGUMENT...: the journal's records are those without graphs.
+# records ARGUMENT...: the journal's records equal those of a run without graphs.
 records() {
     call "$@" --journal plain_journal --graph off
     [ $status = 0 ] && call "$@" --journal graph_journal --graph "$graph"

@@ -197,7 +197,7 @@ done
 point 'microbatches are powers of two, or one a sample'
 
 # Four places are two cores of two hyperthreads; two GPUs are joined. Bytes by link, along the last axis.
-link() { # link NODES CLASS: all that is sent is sent over that one
+link() { # link NODES CLASS: all bytes go over links of that class
     sed "s/\"count\": 1, \"places\": 2, \"shares\": true/$1/" "$laptop" >linked.json
     call $transformer --mesh data=1,pipe=1,tensor=2 --plan search --machine linked.json --json
     [ $status = 0 ] && [ "$(sed -n "1s/.*\"traffic\"[^}]*\"$2\": *\([0-9]*\).*/\1/p" out)" -gt 0 ] &&

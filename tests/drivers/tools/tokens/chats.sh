@@ -99,7 +99,7 @@ for layout in data=2 data=4 'data=1 --accumulate 4' 'data=2 --accumulate 2' data
     [ $status = 0 ] && near 1e-4 loss one
     point "the same mean on $layout"
 done
-# A small step against the gradient lessens the loss by lr x norm^2: the gradient is that of the loss that is told.
+# A small step against the gradient reduces the printed loss by lr x norm^2, so the gradient belongs to this loss.
 call train $small --chat chats.jsonl --validation 0 --batch 4 --steps 2 --optimizer sgd --lr 1e-4 --clip 1e9 --mesh data=2 --json
 values loss >loss
 [ $status = 0 ] && paste -s loss | awk -v norm="$(values norm | head -n 1)" '{ d = ($1 - $2) / (1e-4 * norm * norm); exit !(d > 0.95 && d < 1.05) }'

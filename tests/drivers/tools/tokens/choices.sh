@@ -1,5 +1,5 @@
 #!/bin/sh
-# choices.sh DRIVERS DATA - transformer evaluate --choices: scores beside those of single texts, in several
+# choices.sh DRIVERS DATA - transformer evaluate --choices: scores compared with those of single texts, in several
 # layouts; the choice; refusals. Prints TAP.
 driver=$1/transformer
 tokenizer=$2/tokenizers/gpt2.json

@@ -32,7 +32,7 @@ codes() { # bytes of the answers in out, a line each
             }
         }'
 }
-for seed in 42 43 44 45 46 47 48 49; do # one whose answers are characters that are shown as they are
+for seed in 42 43 44 45 46 47 48 49; do # a seed whose answers are printable characters
     one=$("$driver" generate $small --sequence 700 --mesh data=1 --prompt ab --length 7 --json --seed $seed 2>err | sed -n 's/.*"tokens":\[\([0-9,]*\)\].*/\1/p')
     two=$("$driver" generate $small --sequence 700 --mesh data=1 --prompt-tokens "$one,99,100" --length 14 --json --seed $seed 2>err | sed -n 's/.*"tokens":\[\([0-9,]*\)\].*/\1/p')
     echo "$two" | tr , '\n' | awk '$1 < 32 || $1 > 126 { odd = 1 } END { exit odd }' && break

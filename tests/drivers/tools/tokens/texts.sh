@@ -139,7 +139,7 @@ point 'people are told'
 
 # ---- ends of samples ----
 
-# A model of bytes whose text is known: what it gives after "a" without an end.
+# A model of bytes that has learned a known text: its output after "a", without an end.
 for n in 1 2 3 4 5 6 7 8 9 10 11 12; do printf 'abcdefghij öäü klmnopqrst\n'; done >alphabet
 call train --model-dimension 32 --n-heads 2 --latent-dim 8 --rope-dim 4 --blocks 1 --layers-per-block 2 --batch 8 --lr 0.01 \
     --data alphabet --sequence 24 --mesh data=1 --steps 60 --save spelled
