@@ -7,7 +7,7 @@ driver=$1/transformer
 jackdaws >text
 own='--data text --model-dimension 32 --n-heads 4 --blocks 1 --sequence 48 --vocab-size 128 --no-advice'
 
-# same ARGUMENT...: with $options the steps' losses are those of `single`, to 2e-6.
+# same ARGUMENT...: with $options and ARGUMENTs, the steps' losses equal the losses in `single`, to 2e-6.
 same() {
     call train $own --batch 8 --steps 4 --json $options "$@"
     values loss >several

@@ -5,7 +5,7 @@ driver=$1/transformer
 looping=$1/looping_pipeline
 . "$(dirname "$0")/../rigs/points.sh"
 
-# said LINE: the only one on stderr.
+# said LINE: LINE is the only line on stderr.
 said() {
     [ "$(wc -l <err)" = 1 ] && grep -qxF -- "$1" err
 }
@@ -91,7 +91,7 @@ for layout in data=8 data=2,pipe=2,tensor=2 'tensor=4 --vocabulary-parallel' 'pi
     near 2e-6 others wanted && [ "$(values tokens)" = $((size - 1)) ]
     point "the same on $layout"
 done
-# Measured, then simulated times: the parts of a stream are shorter than it, and no coordinate works longer.
+# Measured and then simulated times: a part of a stream takes less time than the stream, and no coordinate works longer.
 for layout in data=1 pipe=4 'data=2,pipe=2 --microbatches 4' 'pipe=2 --schedule looped-bfs --loops 2' 'pipe=2 --schedule zbv'; do
     call $evaluate --eval-data text --json --mesh $layout
     tr '{,}' '\n' <out | sed -n 's/"\(ms\|ramp_up_ms\|ramp_down_ms\|utilization\)"://p' | awk '
@@ -187,7 +187,7 @@ if [ -d /usr/share/datasets/fashion-mnist ]; then
 else
     skip "fashion-mnist is Debian's" 'the package dataset-fashion-mnist is not installed'
 fi
-# Another root of the file system for this process alone, without that folder.
+# This process alone gets another root of the file system, without the folder.
 if unshare -rm sh -c 'mount -t tmpfs none /usr/share' 2>/dev/null; then
     unshare -rm sh -c 'mount -t tmpfs none /usr/share && exec "$@"' sh "$looping" $small --data fashion-mnist >out 2>err
     status=$?

@@ -7,7 +7,7 @@ driver=$1/transformer
 jackdaws >text
 model='--model-dimension 16 --n-heads 4 --latent-dim 8 --rope-dim 4 --sequence 16 --vocab-size 128'
 
-# same ARGUMENT...: with $options the steps' losses and balances are those of `single`, to 1e-5.
+# same ARGUMENT...: with $options and ARGUMENTs, the steps' losses and balances equal those in `single`, to 1e-5.
 same() {
     call train $model --data text --batch 8 --steps 4 --json $options "$@"
     [ $status = 0 ] && [ ! -s err ] && losses out | paste single - | awk '
@@ -17,7 +17,7 @@ same() {
     point "as on one coordinate: $options $*"
 }
 
-# losses FILE: a line a step, its loss and its balance.
+# losses FILE: prints a line for each step, with its loss and its balance.
 losses() {
     sed -n 's/.*"loss":\([^,}]*\).*"balance":\([^,}]*\).*/\1 \2/p' "$1"
 }

@@ -10,7 +10,7 @@ for n in 0 1 2 3 4 5 6 7 8 9; do echo "Line $n of a text that is long enough to 
 model='--model-dimension 32 --n-heads 2 --blocks 2 --layers-per-block 2 --sequence 16 --latent-dim 8 --rope-dim 4'
 common="--data text --batch 8 --microbatches 4 --wgrad-group 2 --lr 0.01 --json"
 
-# train DIR ARGUMENT...: saves in DIR, from nothing.
+# train DIR ARGUMENT...: trains from initial values, and saves in DIR.
 train() {
     rm -rf "$1"
     directory=$1
@@ -18,7 +18,7 @@ train() {
     call train $model $common --save "$directory" "$@"
 }
 
-# names DIR: of its tensors.
+# names DIR: prints the names of its tensors.
 names() {
     python3 - "$1"/*.safetensors <<'END'
 import json, sys
@@ -28,7 +28,7 @@ print("\n".join(sorted(name for name in header if name != "__metadata__")))
 END
 }
 
-# bits DIR PATTERN [other]: the bytes of its values with matching names, or with a third argument of all others.
+# bits DIR PATTERN [other]: prints the bytes of the values whose names match; with a third argument, of all others.
 bits() {
     python3 - "$@" <<'END'
 import fnmatch, glob, hashlib, json, sys
@@ -48,7 +48,7 @@ assert found
 END
 }
 
-# freezes PATTERN ARGUMENT...: a step leaves matching tensors alone, and moves the rest as without --freeze.
+# freezes PATTERN ARGUMENT...: a step does not change matching tensors, and changes all others as without --freeze.
 freezes() {
     pattern=$1
     shift

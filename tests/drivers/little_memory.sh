@@ -1,7 +1,7 @@
 #!/bin/sh
-# little_memory.sh DRIVERS FAULTS - runs with too little memory end with one line, and never by a signal: under a row of
-# limits of the address space, and with allocations that fail (FAULTS is faults/fail_nth.c, built); prints TAP.
-# With SL_TEST_LONG set, many more of both.
+# little_memory.sh DRIVERS FAULTS - runs with too little memory end with one line, and never by a signal: under several
+# limits of the address space, and with failing allocations (FAULTS is faults/fail_nth.c, built); prints TAP. With
+# SL_TEST_LONG set, there are many more limits and allocations.
 drivers=$1
 faults=$2
 . "$(dirname "$0")/../rigs/points.sh"
@@ -20,7 +20,7 @@ if [ -n "${SL_TEST_LONG:-}" ]; then
     faulty='train looping bf16'
 fi
 
-# job NAME: the command that is tried.
+# job NAME: prints the tested command.
 job() {
     case $1 in
     train) command="transformer train --mesh data=2,tensor=2 $tiny --batch 8 --data text --steps 2" ;;
@@ -32,8 +32,8 @@ job() {
     esac
 }
 
-# ends_well: the last run, of $status, is done, or said in one line why not. (The loader of programs has a status of its
-# own, and libgomp's is 1.)
+# ends_well: the last run, which ended with $status, has succeeded, or has printed one line with the reason. (The loader
+# of programs has its own status, and libgomp's is 1.)
 ends_well() {
     case $status in
     0) [ ! -s err ] ;;
@@ -54,7 +54,7 @@ try() {
     ended="$ended $status"
 }
 
-# result NAME: all ended well, and some of each: too little memory, and enough.
+# result NAME: all runs ended well; some had too little memory, and some had enough.
 result() {
     for one in 3 $2; do
         case "$ended " in *" $one "*) ;; *) bad="$bad [none ended with $one]" ;; esac
@@ -73,7 +73,7 @@ for name in train generate looping bf16 equality gpipe; do
     result "$name: limits of the address space"
 done
 
-# Each of the program's own allocations would take long, and there are tens of thousands of its libraries'.
+# To let each of the program's own allocations fail would take long, and its libraries make tens of thousands.
 for name in $faulty; do
     job $name
     for whose in "" FAIL_LIBRARIES=1; do

@@ -192,7 +192,7 @@ fi
 
 # ---- Fashion-MNIST ----
 
-# losses NAME MESH BATCH ARGUMENT...: trains on images and keeps the values of NAME, one a line.
+# losses NAME MESH BATCH ARGUMENT...: trains on images and writes the values of NAME, one a line.
 losses() {
     name=$1 mesh=$2 batch=$3
     shift 3
@@ -200,7 +200,7 @@ losses() {
         --rng global --json --data "fashion-mnist:$images" "$@" 2>err | sed -n "s/.*\"$name\":\([0-9.e-]*\).*/\1/p"
 }
 
-# agree FIRST SECOND LINES: the files have so many numbers, equal within 1e-5 of their size.
+# agree FIRST SECOND LINES: the files have LINES numbers, which are equal within 1e-5 of their size.
 agree() {
     [ "$(wc -l <"$1")" = "$3" ] && paste "$1" "$2" | awk '{ d = $1 - $2 } d * d > 1e-10 * $1 * $1 { exit 1 }'
 }

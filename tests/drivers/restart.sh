@@ -18,24 +18,24 @@ name() {
     printf '%s/step-%08d.safetensors' "${2:-saved}" "$1"
 }
 
-# same DIRECTORY: the run in saved has ended as that in DIRECTORY.
+# same DIRECTORY: the run in saved has the final bytes of the run in DIRECTORY.
 same() {
     [ -s "$(name $steps)" ] && cmp -s "$(name $steps)" "$(name $steps "$1")"
 }
 
-# begin ARGUMENT...: a run in the background, with its watcher's process in $pid.
+# begin ARGUMENT...: starts a run in the background; $pid is its watcher's process.
 begin() {
     rm -rf saved
     "$driver" $small $slow --steps $steps $saves "$@" >out 2>err </dev/null &
     pid=$!
 }
 
-# child: the process that the watcher has started; empty once it has ended.
+# child: prints the process started by the watcher; nothing once it has ended.
 child() {
     cat "/proc/$pid/task/$pid/children" 2>/dev/null
 }
 
-# new_child OLD: waits until there is one that is not OLD; it is in $run.
+# new_child OLD: waits for a child other than OLD; $run is its process.
 new_child() {
     tries=0
     until run=$(child) && [ -n "$run" ] && [ "$run" != "$1" ] || [ $((tries += 1)) -gt 1000 ]; do sleep 0.01; done
@@ -70,12 +70,12 @@ point 'nor this one: the watcher says nothing'
 
 # ---- killed ----
 
-# moments COUNT: so many random ones after a start, the same each time; seconds.
+# moments COUNT: prints COUNT random moments, in seconds after a start; the same ones each time.
 moments() {
     awk -v count="$1" 'BEGIN { srand(21); for (i = 0; i < count; i++) print rand() / 5 }'
 }
 
-# killed_at MOMENT...: a run that was begun is killed so long after each of its starts, and ends.
+# killed_at MOMENT...: the run is killed at the next MOMENT after each of its starts, and finally ends.
 killed_at() {
     run=
     for moment; do
@@ -249,7 +249,7 @@ shift
 exec "$@"
 END
 chmod +x shrinks
-# fewer ROOM BATCH ARGUMENT...: a run that begins with four replicas and has room for ROOM.
+# fewer ROOM BATCH ARGUMENT...: a run that begins with four replicas, on a launcher with room for ROOM.
 fewer() {
     echo "$1" >room
     batch=$2
@@ -292,7 +292,7 @@ if grep -q 'engine "mpi" is not in this build' err || ! command -v mpirun >/dev/
     exit
 fi
 
-# processes PARENT: processes that the launcher, a child of the watcher, has started.
+# processes PARENT: lists the processes started by the launcher, which is a child of the watcher PARENT.
 processes() {
     for one in $(cat "/proc/$1/task/$1/children"); do
         tr '\0' '\n' <"/proc/$one/cmdline" | head -n 1 | grep -q 'looping_pipeline$' && echo "$one"

@@ -78,7 +78,8 @@ status=$?
 [ $status = 3 ] && one_line looping_pipeline '/dev/full: No space left' && [ "$(ls saved)" = step-00000002.safetensors ]
 point 'a full disk under the metrics: the run was saved'
 
-# limited BLOCKS STDOUT COMMAND...: no file may become longer than so many blocks, neither may stderr: it is a pipe.
+# limited BLOCKS STDOUT COMMAND...: runs COMMAND; no file may become longer than BLOCKS blocks. stderr is a pipe, so the
+# limit does not cut it off.
 limited() {
     blocks=$1 stdout=$2
     shift 2

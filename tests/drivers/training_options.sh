@@ -11,7 +11,7 @@ run() {
     values loss >losses
 }
 
-# same FILE FILE: the same bytes, and some.
+# same FILE FILE: both files have the same bytes, and are not empty.
 same() {
     [ -s "$1" ] && cmp -s "$1" "$2"
 }
@@ -22,7 +22,7 @@ norm_of() {
     od -A n -v -w4 -t f4 -j $((header + 8)) "$1" | awk '{ sum += $1 * $1 } END { printf "%.9g\n", sqrt(sum) }'
 }
 
-# keeps NAME ARGUMENT...: losses and the last gradients are the bits in expected and gradients.
+# keeps NAME ARGUMENT...: losses and the last gradients have the same bits as the files expected and gradients.
 keeps() {
     name=$1
     shift
@@ -31,7 +31,7 @@ keeps() {
     point "$driver_name: $name: $*"
 }
 
-# agrees NAME ARGUMENT...: losses are those in expected, but for their last digits.
+# agrees NAME ARGUMENT...: losses equal those in the file expected, except for their last digits.
 agrees() {
     name=$1
     shift
@@ -40,7 +40,7 @@ agrees() {
     point "$driver_name: $name: $*"
 }
 
-# sum KEY: of its values.
+# sum KEY: prints the sum of KEY's values.
 sum() {
     values "$1" | awk '{ sum += $1 } END { printf "%.0f\n", sum }'
 }

@@ -13,7 +13,7 @@ train="train $model --lr 0.3 --evaluate-every 2 --save-every 2"
 best() {
     sed -n 's/.*"step":\([0-9]*\),"evaluation_loss":\([0-9.e+-]*\).*/\2 \1/p' "$1" | LC_ALL=C sort -g | awk 'NR == 1 { print $2 + 1 }'
 }
-# kept DIR STEP...: its checkpoints are these.
+# kept DIR STEP...: the checkpoints in DIR are those of these STEPs.
 kept() {
     directory=$1
     shift

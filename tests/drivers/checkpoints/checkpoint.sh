@@ -8,7 +8,7 @@ mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
 driver=$drivers/looping_pipeline
 small='--layers 4 --hidden 16 --batch 32 --microbatches 4 --json'
 
-# train STEPS ARGUMENT...: leaves a line a step in the file losses.
+# train STEPS ARGUMENT...: trains, and writes a line for each step to the file losses.
 train() {
     steps=$1
     shift
@@ -16,7 +16,7 @@ train() {
     sed -n 's/\("step":[0-9]*,"loss":[^,]*\),.*/\1/p' out >losses
 }
 
-# same FILE FILE: the same bytes, and not empty.
+# same FILE FILE: both files have the same bytes, and are not empty.
 same() {
     [ -s "$1" ] && cmp -s "$1" "$2"
 }
@@ -28,7 +28,7 @@ name() {
 
 # ---- the same run ----
 
-# goes_on ARGUMENT...: ten steps leave the same losses and the same checkpoint as five and five more.
+# goes_on ARGUMENT...: ten steps have the same losses and checkpoint as five steps and, after a resume, five more.
 goes_on() {
     rm -rf whole saved
     train 10 --save whole "$@"
@@ -42,7 +42,8 @@ goes_on() {
     point "goes on: $*"
 }
 
-# goes_on_from_the_middle ARGUMENT...: the same for the last five of ten steps; a falling learning rate depends on all ten.
+# goes_on_from_the_middle ARGUMENT...: a resume after five of ten steps gives the same; the number of all steps is ten
+# in both runs, because a falling learning rate depends on it.
 goes_on_from_the_middle() {
     rm -rf whole saved
     train 10 --save whole --save-every 5 "$@"
@@ -196,7 +197,7 @@ refuses 'file: not a checkpoint: its metadata have no shardloop.checkpoint' $bas
 
 # ---- signals ----
 
-# begin ARGUMENT...: a run without an end in the background; returns when it has trained a while.
+# begin ARGUMENT...: starts an endless run in the background; returns when it has trained a while.
 begin() {
     : >log
     "$driver" $base --steps 1000000 "$@" >log 2>&1 </dev/null &

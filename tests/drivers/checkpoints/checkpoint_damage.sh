@@ -19,7 +19,7 @@ name() {
     printf '%s/step-%08d.safetensors' "${2:-saved}" "$1"
 }
 
-# put FILE PLACE OCTAL: that byte becomes another one.
+# put FILE PLACE OCTAL: sets the byte at PLACE.
 put() {
     printf "\\$3" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null
 }
@@ -34,7 +34,7 @@ size_of() {
     wc -c <"$1"
 }
 
-# losses: of the last call's steps.
+# losses: prints the losses of the last call's steps.
 losses() {
     sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' out
 }
@@ -46,8 +46,8 @@ point 'a run leaves two checkpoints'
 
 # ---- single bits ----
 
-# A file of its own, so that no older one is near. The header's length, a brace, a key, the checksums, a text, the first
-# and last number.
+# The only checkpoint of its folder, so that no older one can stand in. A bit of the header's length, of a brace, a key,
+# the checksums, a text, the first and the last number.
 size=$(size_of "$(name 2)")
 header=$(od -An -tu8 -N 8 "$(name 2)")
 mkdir damaged
@@ -132,7 +132,7 @@ point 'what it has become has checksums'
 
 # ---- links ----
 
-# begin ARGUMENT...: a run in the background; returns when it has taken steps.
+# begin ARGUMENT...: starts a run in the background; returns when it has taken steps.
 begin() {
     : >log
     "$driver" $train "$@" >log 2>err </dev/null &
@@ -141,7 +141,7 @@ begin() {
     until [ "$(wc -l <log)" -gt 3 ] || [ $((tries += 1)) -gt 100 ]; do sleep 0.1; done
 }
 
-# The run waits for the reader of its metrics, more than a pipe holds: the link is there before the checkpoint.
+# Metrics are more than a pipe holds, so the run waits for their reader, and the link exists before the checkpoint.
 echo mine >outside
 mkfifo pipe
 { ln -s ../outside "$(name 1000 linked)" && touch made; cat >/dev/null; } <pipe &

@@ -1,6 +1,7 @@
 #!/bin/sh
-# parts.sh DRIVERS SOURCE - checkpoints written in parts, one a process: any processes resume the run alike, all readers
-# give the same answers; refusals; the checkpoint in force after a kill or on a full disk; prints TAP.
+# parts.sh DRIVERS SOURCE - checkpoints written in parts, one a process: any number of processes resumes the run with
+# the same results, and all readers read the same values; refusals; the valid checkpoint after a kill or on a full disk;
+# prints TAP.
 drivers=$(cd "$1" && pwd) source=$(cd "$2" && pwd)
 mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
 if ! command -v mpirun >/dev/null; then
@@ -12,7 +13,7 @@ fi
 small='--schedule 1f1b --layers 4 --hidden 8 --batch 8 --microbatches 2'
 four='--mesh data=2,model=2 --engine mpi'
 
-# run N DRIVER ARGUMENT...: on N processes.
+# run N DRIVER ARGUMENT...: runs DRIVER on N processes.
 run() {
     processes=$1 driver=$drivers/$2
     shift 2
@@ -27,7 +28,7 @@ is_same() {
     [ $status = 0 ] && [ ! -s err ]
 }
 
-# files DIRECTORY: its files, without "step-" and zeros.
+# files DIRECTORY: lists its files, without "step-" and zeros.
 files() {
     ls "$1" | sed 's/step-0*//; s/.safetensors//' | tr '\n' ' '
 }
@@ -88,7 +89,7 @@ point 'another program puts shards together'
 [ "$(ls model--save-parts | wc -l)" = 5 ] && is_same model model--save-parts && is_same adapted adapted--save-parts
 point 'a transformer in parts, its kernels sharded'
 
-# tells FILE: computed values in lines of JSON.
+# tells FILE: prints the computed values in FILE's lines of JSON.
 tells() {
     grep -o '"\(loss\|final_loss\|perplexity\|tokens\|text\)":[^,}]*' "$1"
 }
@@ -143,7 +144,7 @@ point 'a step that is there is saved again in one file'
 
 # ---- a full disk ----
 
-# One process of the four may write no file of more than a kilobyte.
+# One of the four processes may write files of at most a kilobyte.
 cat >full_disk <<'END'
 #!/bin/sh
 [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 3 ] || { trap '' XFSZ && ulimit -f 2; }
@@ -162,7 +163,7 @@ point 'and what was saved before goes on'
 
 # ---- kills ----
 
-# processes PARENT: processes that the launcher, a child of the watcher, has started.
+# processes PARENT: lists the processes started by the launcher, which is a child of the watcher PARENT.
 processes() {
     for one in $(cat "/proc/$1/task/$1/children"); do
         tr '\0' '\n' <"/proc/$one/cmdline" | head -n 1 | grep -q 'looping_pipeline$' && echo "$one"
@@ -170,7 +171,7 @@ processes() {
     done 2>/dev/null
 }
 
-# Steps take no time: a kill at any moment comes during a save.
+# Steps take hardly any time, so a kill at any moment comes during a save.
 run 4 looping_pipeline $small $four --steps 80 --save long
 for way in "" --save-async; do
     rm -rf saved

@@ -1,6 +1,6 @@
 #!/bin/sh
-# protect.sh DRIVERS - --protect: a run that dies goes on from its last step, in memory; resize changes its mesh; clean
-# removes what dead runs leave; prints TAP.
+# protect.sh DRIVERS - --protect: a run that dies continues from its last step, which is in memory; resize changes its
+# mesh; clean removes steps of dead runs; prints TAP.
 drivers=$(cd "$1" && pwd)
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}"
 . "$(dirname "$0")/../../rigs/points.sh"
@@ -17,7 +17,7 @@ name() {
     printf '%s/step-%08d.safetensors' "${2:-saved}" "$1"
 }
 
-# folder DIRECTORY: that of its steps in memory; empty if there is none.
+# folder DIRECTORY: prints the folder of the steps in memory of the run in DIRECTORY; nothing if there is none.
 folder() {
     for one in /dev/shm/shardloop-*; do
         [ "$(cat "$one/save" 2>/dev/null)" != "$(realpath "$1")" ] || echo "$one"
@@ -28,7 +28,8 @@ child() {
     cat "/proc/$pid/task/$pid/children" 2>/dev/null
 }
 
-# begin ARGUMENT...: a watched run in the background, which saves at its end alone; waits for steps in memory.
+# begin ARGUMENT...: starts a watched run in the background, which saves only at its end; returns when it has steps in
+# memory.
 begin() {
     "$driver" $small --json --steps $steps --save saved --save-every 1000 --restart 9 --protect 1 "$@" >out 2>err </dev/null &
     pid=$!
@@ -64,7 +65,7 @@ point 'and the time of the copies'
 [ -z "$(folder saved)" ] && [ ! -e "$(folder saved).control" ]
 point 'nothing is left in memory'
 
-# Watcher and run are killed at once: what they leave in memory is taken over by the next watcher.
+# Watcher and run are killed at once: the next watcher continues from their last step in memory.
 rm -rf saved
 begin
 run=$(child)
@@ -93,7 +94,7 @@ call $small --steps $steps --resume saved --save saved --save-every 1000 --resta
     cmp -s "$(name $steps)" "$(name $steps whole)"
 point 'another watcher takes them over'
 
-# A byte of each step in memory is changed: the run goes on from its checkpoint.
+# If a byte of each step in memory is changed, the run continues from its checkpoint.
 rm "$(name $steps)"
 cp -r kept "$left"
 for part in "$left"/*/*.part-1-*; do printf '\377' | dd of="$part" bs=1 seek=$(($(stat -c %s "$part") - 9)) conv=notrunc 2>/dev/null; done
@@ -107,7 +108,7 @@ status=$?
 [ $status = 0 ] && grep -q "^$left: .*: removed$" out && [ ! -e "$left" ]
 point 'clean removes them'
 
-# Values that are not finite: the restart is from the checkpoint, never from memory.
+# If values are not finite, the restart begins at the checkpoint, never in memory.
 rm -rf saved
 rm -rf saved
 call $small --steps 40 --save saved --save-every 1000 --restart 1 --protect 1 --optimizer sgd --lr 1e6

@@ -1,6 +1,6 @@
 #!/bin/sh
-# resume.sh DRIVERS DATA - a checkpoint describes its run: a command needs no options of the model to use it, and a run that is
-# resumed is the same run; prints TAP.
+# resume.sh DRIVERS DATA - a checkpoint describes its run: commands that use it need no options of the model, and a
+# resumed run has the results of an uninterrupted one; prints TAP.
 drivers=$(cd "$1" && pwd)
 data=$(cd "$2" && pwd)
 mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
@@ -18,19 +18,19 @@ name() {
     printf '%s/step-%08d.safetensors' "$2" "$1"
 }
 
-# losses FILE: of its steps.
+# losses FILE: prints the losses of its steps.
 losses() {
     sed -n 's/.*"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$1"
 }
 
-# stop STEPS: puts the checkpoint that the run in whole has left after STEPS in saved.
+# stop STEPS: copies the checkpoint after STEPS of the run in whole to saved.
 stop() {
     rm -rf saved
     mkdir saved
     cp "$(name "$1" whole)" saved
 }
 
-# said LINE: the only line on stderr, a pattern of grep.
+# said LINE: the only line on stderr matches LINE, a pattern of grep.
 said() {
     [ "$(wc -l <err)" = 1 ] && grep -q "^transformer: $1\$" err
 }
@@ -165,7 +165,7 @@ point 'a resumed run that keeps nothing says so'
 
 # ---- nothing but --params ----
 
-# result: the last run's line but for its times, and its process, whose bytes change.
+# result: prints the last run's line without its times, and without its process, whose bytes vary.
 result() { sed 's/,"sequences_per_second".*,"memory"/,"memory"/; s/,"processes".*//' out; }
 call evaluate --params whole --json
 result >short
@@ -229,11 +229,11 @@ refused 'metrics: line 4 is none of a training' train --resume saved --metrics m
 
 # ---- an interrupted run ----
 
-# The run waits for the reader of its metrics, more than a pipe holds, so that the signal comes in time.
+# Metrics are more than a pipe holds, so the run waits for their reader, and the signal comes in time.
 rm -rf saved
 mkfifo pipe
 long="$model --mesh data=1 --steps 1000 --batch 2 --data text"
-# interrupt SIGNAL ARGUMENT...: after the first line of metrics.
+# interrupt SIGNAL ARGUMENT...: starts a run, and sends SIGNAL after the first line of metrics.
 interrupt() {
     signal=$1
     shift

@@ -8,7 +8,7 @@ driver=$drivers/transformer
 programs='transformer train|transformer evaluate|transformer generate|transformer export|looping_pipeline|loss_equality|schedule|plan
 gpipe|sharding|diff|report|replay|plan measure|tokens encode|tokens decode|tokens shards|tokens text'
 
-# tell PROGRAM WORD...: its help, called in its folder.
+# tell PROGRAM WORD...: prints its help, called in its folder.
 tell() {
     program=$1
     shift
@@ -16,7 +16,7 @@ tell() {
     (cd "$drivers" && ./$program --help "$@" 2>&1)
 }
 
-# options FILE: their names, a line each.
+# options FILE: prints the names of the options in FILE, a line each.
 options() { sed -n 's/^  --\(\[no-\]\)\{0,1\}\([a-z0-9-]*\).*/\2/p' "$1" | grep -v '^version$'; }
 
 # Names of drivers in the help of other drivers: programs of these names must exist beside them.

@@ -30,7 +30,7 @@ point 'the article: 5 microbatches on 3 partitions'
 [ "$(grep -c '^the pipeline .* pipe=2' out)" = 2 ]
 point 'the differences of two runs'
 
-# ends TEXT FILE: predicted and measured times of a step, in FILE.
+# ends TEXT FILE: FILE has predicted and measured times of a step.
 ends() {
     grep -qE "^$1predicted [0-9.e+-]+ ms a step, measured [0-9.e+-]+; planned ([0-9.]+) KB a coordinate, held \\1; bubble predicted [0-9.]+ %" "$2"
 }

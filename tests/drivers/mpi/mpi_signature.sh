@@ -1,6 +1,6 @@
 #!/bin/sh
-# mpi_signature.sh DRIVERS - processes that do not mean the same run: each time one line that names the option, the values
-# and the coordinates, and status 2; prints TAP.
+# mpi_signature.sh DRIVERS - processes whose command lines differ: each run ends with status 2 and one line with the
+# option, the values and the coordinates; prints TAP.
 drivers=$1
 mpirun=$(cd "$(dirname "$0")/../.." && pwd)/mpirun
 if ! command -v mpirun >/dev/null; then
@@ -13,12 +13,12 @@ tiny='train --model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --seque
 awk 'BEGIN { for (i = 0; i < 400; i++) printf "the quick brown fox jumps over the lazy dog %d. ", i }' >text
 mkdir first other
 
-# A run that is refused is mostly waiting for the launcher: several run at a time, each in a folder of its
-# own; their output is checked in the end.
+# A refused run mostly waits for the launcher. So several run at the same time, each in its own folder, and their output
+# is checked at the end.
 runs=0
 at_a_time=4
 
-# start FILE... -- COMMAND...: one of them, with copies of these files.
+# start FILE... -- COMMAND...: starts COMMAND in a new folder, with copies of the FILEs.
 start() {
     runs=$((runs + 1))
     mkdir run.$runs
@@ -35,8 +35,8 @@ start() {
     [ $((runs % at_a_time)) != 0 ] || wait
 }
 
-# pair PROGRAM ARGUMENT...: of four processes the last two are PROGRAM with these arguments besides. Each pair has a
-# directory of its own, the place of --data data.
+# pair PROGRAM ARGUMENT...: starts four processes; the last two are PROGRAM with these ARGUMENTs in addition. Each pair
+# has its own directory, the place of --data data.
 pair() {
     program=$1
     shift
@@ -62,7 +62,7 @@ differ() {
     point "$1"
 }
 
-# refused DRIVER TEXT: so was another driver.
+# refused DRIVER TEXT: as differ, for another driver.
 refused() {
     [ $status = 2 ] && [ ! -s out ] && [ "$(grep -c "^$1: " err)" = 1 ] && grep -q -- "^$1: engine mpi: $2" err
     point "$1"
