@@ -38,6 +38,11 @@ same --mesh context=2,pipe=2
 begins 'adapters' "$small --attention gqa --lora-rank 4 --exact context=2" --mesh data=1
 same --mesh context=2
 
+begins 'dropout beside leaves of data' "$small --exact context=2,data=2 --dropout 0.3" --mesh data=1,context=1
+same --mesh context=2
+same --mesh data=2,context=2 --microbatches 2
+same --mesh data=1,context=2,pipe=2
+
 begins 'by default' "$small --exact data=2" --mesh data=1,context=2
 same --mesh data=2,context=2
 
