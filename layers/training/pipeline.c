@@ -72,7 +72,7 @@ static const float *note_rows(struct sl_pipeline *p, int columns, const float *r
     return rows;
 }
 
-/* The call's received rows at FROM as floats; a module with READS_STORED needs no floats. */
+/* The call's received rows at FROM as floats; a module that reads copies (sl_reads_copy) needs no floats. */
 static const float *take_rows(struct sl_pipeline *p, int columns, bool reads_stored, const void *from) {
     if (!from || !rounds(p, columns)) return from;
     float *rows = sl_at(&p->context, &p->taken);
