@@ -56,7 +56,7 @@ struct sl_trainer_options {
     void (*assign_keys)(struct sl_parameters *parameters, void *arg);
     /* Called before each pass of a training step; returns the pass's dropout keys [iterations][layers of a stage].
      * NULL: step number n, from 1, has the key fold_in(fold_in(key of `seed`, 1), n), and random words follow from the
-     * global position. */
+     * global position. Must be NULL if sequences are divided, or have leaves. */
     const struct sl_key *(*step_keys)(void *arg);
     void *arg;
 };

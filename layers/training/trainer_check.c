@@ -31,6 +31,16 @@ static int check_axes(struct sl_spmd *self, const struct sl_trainer_options *opt
     return SL_OK;
 }
 
+/* Keys of layers give the same words to all coordinates of a sequence, and are not those of leaves. */
+static int check_keys(struct sl_spmd *self, const struct sl_trainer_options *options) {
+    if (!options->step_keys || (sl_trainer_sharing(self, options) == 1 && !options->pipeline.context_leaves))
+        return SL_OK;
+    return sl_fail(self, SL_BAD_INPUT,
+                   "the trainer's option step_keys is set: it must be NULL if sequences are divided over the "
+                   "pipeline's context_axis \"%s\", or have context_leaves",
+                   options->pipeline.context_axis);
+}
+
 int sl_trainer_check(struct sl_spmd *self, const struct sl_trainer_options *options) {
     if (!options->data_axis)
         return sl_fail(self, SL_BAD_INPUT,
@@ -43,6 +53,7 @@ int sl_trainer_check(struct sl_spmd *self, const struct sl_trainer_options *opti
                        "must lie along different axes",
                        options->data_axis, options->pipeline.axis);
     SL_TRY(check_axes(self, options));
+    SL_TRY(check_keys(self, options));
     const struct sl_pipeline_options *pipeline = &options->pipeline;
     SL_TRY(sl_apart_check(self, pipeline->context_leaves, options->exact, options->zero, pipeline->schedule->sharded));
     if (options->zero < 0 || options->zero > 2)

@@ -28,9 +28,10 @@ struct job {
     int batch, sequence, steps;
     int shared_out; /* --zero */
     enum sl_context_way context_by;
-    int leaves, context_leaves; /* --exact, over data and over context; 0: none */
-    bool overlap;               /* reductions while other loops compute */
-    bool late;                  /* --no-prefetch */
+    int leaves, context_leaves;                   /* --exact, over data and over context; 0: none */
+    const struct sl_key *(*step_keys)(void *arg); /* as in struct sl_trainer_options */
+    bool overlap;                                 /* reductions while other loops compute */
+    bool late;                                    /* --no-prefetch */
     float clip;
     struct sl_optimizer_options optimizer;
     enum sl_dtype precision, storage;
@@ -174,6 +175,7 @@ static inline int open_worker(struct worker *worker) {
         .zero = job->shared_out,
         .overlap = job->overlap,
         .seed = 3,
+        .step_keys = job->step_keys,
     };
     struct sl_transformer model = job->model;
     model.halves = job->storage == SL_BF16;

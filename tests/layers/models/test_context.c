@@ -264,6 +264,11 @@ static void refuse(struct job job, const char *reason) {
     free_job(&job);
 }
 
+static const struct sl_key *no_keys(void *arg) {
+    (void)arg;
+    return NULL;
+}
+
 static void misfits_are_refused(void **state) {
     (void)state;
     struct job job = latent("data=1,pipe=1,context=2");
@@ -289,6 +294,12 @@ static void misfits_are_refused(void **state) {
     refuse(job, "context_leaves is 2: it does not go with a sharded schedule");
     job.context_leaves = 3;
     refuse(job, "context_leaves is 3: it must be 1, 2, 4, ..., and a multiple of the 2 coordinates");
+    for (int leaves = 0; leaves < 2; leaves++) {
+        job = with_leaves(latent(leaves ? "data=1,pipe=1" : "data=1,pipe=1,context=2"), false);
+        if (!leaves) job.context_leaves = job.leaves = 0;
+        job.step_keys = no_keys;
+        refuse(job, "option step_keys is set: it must be NULL if sequences are divided");
+    }
     job = of_one_key("data=1,pipe=1,context=2");
     job.context_by = SL_CONTEXT_BY_HEADS;
     refuse(job, "heads: 8 of queries and 1 of keys on a coordinate do not divide over \"context\", of size 2");
