@@ -69,12 +69,20 @@ static bool comes_before(const struct sl_not_finite_order *a, const struct sl_no
     return a->stage < b->stage;
 }
 
+static struct sl_not_finite *found_of(const struct sl_context *context) {
+    return (struct sl_not_finite *)context->inspector;
+}
+
+/* Name of a microbatch of modules. With leaves of sequences, it is a block (spmd/cut.h). */
+static const char *name_of(const struct sl_context *context) { return context->cut.leaves ? "block" : "microbatch"; }
+
 /* "blocks.0.input_dense (dense), stage 0, microbatch 3"; returns TEXT. */
-static const char *describe(const struct sl_not_finite *found, const struct sl_module *module, int microbatch,
+static const char *describe(const struct sl_context *context, const struct sl_module *module, int microbatch,
                             char text[SL_NOT_FINITE_TEXT]) {
+    const struct sl_not_finite *found = found_of(context);
     const bool named = *found->path;
-    int used = snprintf(text, SL_NOT_FINITE_TEXT, "%s%s%s%s, stage %d, microbatch %d", found->path, named ? " (" : "",
-                        module->type->name, named ? ")" : "", found->self->doing.stage, microbatch);
+    int used = snprintf(text, SL_NOT_FINITE_TEXT, "%s%s%s%s, stage %d, %s %d", found->path, named ? " (" : "",
+                        module->type->name, named ? ")" : "", found->self->doing.stage, name_of(context), microbatch);
     if (found->pass > 0) snprintf(text + used, SL_NOT_FINITE_TEXT - (size_t)used, " of pass %d", found->pass);
     return text;
 }
@@ -122,10 +130,6 @@ static void note(struct sl_not_finite *found, const struct sl_not_finite_order *
 
 /* ---- modules ---- */
 
-static struct sl_not_finite *found_of(const struct sl_context *context) {
-    return (struct sl_not_finite *)context->inspector;
-}
-
 /* Appends MODULE's name to the path; returns the previous length of the path. */
 static size_t enter(struct sl_not_finite *found, const struct sl_module *module) {
     const size_t length = strlen(found->path);
@@ -152,7 +156,7 @@ static void look_at_rows(const struct sl_module *module, const struct sl_context
     const struct seen values = look_at_values(module, context);
     char name[SL_NOT_FINITE_TEXT], what[SL_NOT_FINITE_TEXT + 40];
     snprintf(what, sizeof what, "%s of %s", phase == FORWARD ? "the result" : "the input's gradient",
-             describe(found, module, microbatch, name));
+             describe(context, module, microbatch, name));
     note(found, &order, what, &seen, columns, given ? &from : NULL, module->parameters ? &values : NULL);
 }
 
@@ -165,7 +169,7 @@ static void look_at_loss(const struct sl_module *module, const struct sl_context
     const struct sl_not_finite_order order = {FORWARD, found->pass, context->microbatch, found->self->doing.stage};
     const struct seen seen = {.count = 1, .lost = 1, .value = metrics.loss};
     char name[SL_NOT_FINITE_TEXT], what[SL_NOT_FINITE_TEXT + 40];
-    snprintf(what, sizeof what, "the loss of %s", describe(found, module, context->microbatch, name));
+    snprintf(what, sizeof what, "the loss of %s", describe(context, module, context->microbatch, name));
     note(found, &order, what, &seen, 0, NULL, NULL);
 }
 
@@ -179,8 +183,8 @@ static void look_at_gradients(const struct sl_module *module, const struct sl_co
         if (!seen.lost) continue;
         const struct sl_not_finite_order order = {WEIGHT_GRADIENT, found->pass, context->microbatch, 0};
         char what[SL_NOT_FINITE_TEXT];
-        snprintf(what, sizeof what, "the gradient of %s, stage %d, microbatches up to %d", parameter->name,
-                 found->self->doing.stage, context->microbatch + context->wgrad_group - 1);
+        snprintf(what, sizeof what, "the gradient of %s, stage %d, %ss up to %d", parameter->name,
+                 found->self->doing.stage, name_of(context), context->microbatch + context->wgrad_group - 1);
         note(found, &order, what, &seen, 0, NULL, NULL);
     }
 }

@@ -59,6 +59,14 @@ call train ${small#transformer train} --exact context=2 --mesh context=2 --journ
 grep -q '"equal":false' out
 point 'with other leaves they are not'
 
+# ---- results that are not finite ----
+
+for name in 'microbatch --mesh data=1' 'block --exact context=2 --mesh data=1'; do
+    call train ${small#transformer train} --steps 30 --lr 1e6 --optimizer sgd ${name#* }
+    [ $status != 0 ] && [ "$(wc -l <err)" = 1 ] && grep -qE "stage 0, ${name%% *} [0-9]+, at coordinate 0" err
+    point "found in a ${name%% *}"
+done
+
 # ---- memory ----
 
 call train ${small#transformer train} --exact context=4 --mesh data=1,context=2 --dry-run --json
