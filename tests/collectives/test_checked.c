@@ -281,7 +281,8 @@ static void test_waits_for_itself(void **state) {
                    "acquire on channel 0 -> 0");
 }
 
-/* A collective on one side, a channel on the other, and one who waits for both without being part of it. */
+/* One coordinate waits in a collective, the next at a channel, and a third waits for both without being part of the
+ * circle. */
 static int mixed_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world;

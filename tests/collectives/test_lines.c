@@ -64,7 +64,7 @@ static void test_rounds(void **state) {
     for (int m = 0; m < 4; m++) expect_ok(meshes[m], rounds_program, NULL);
 }
 
-/* Counts without messages, some of which are left out, and told to the last coordinate alone. */
+/* Counts without messages; some counts are left out, and some are told only to the last coordinate. */
 static int some_program(struct sl_spmd *self, void *arg) {
     struct own own;
     (void)arg;

@@ -118,8 +118,8 @@ static void test_passes(void **state) {
     }
 }
 
-/* Steps that do not take all of their messages: of X and then Y the other end takes Y, and X of the step before. The
- * program does not report rests, so no step becomes a graph, which would wait for both. */
+/* Steps that do not receive all of their messages: after X and then Y are sent, the other end receives Y, and X of the
+ * step before. The program does not report rests, so no step becomes a graph; a graph would wait for both. */
 static int crossing_program(struct sl_spmd *self, void *arg) {
     enum { STEPS = 24 }; /* of two kinds, by the slots */
     struct sl_channel x, y;

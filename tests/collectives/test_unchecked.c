@@ -70,7 +70,7 @@ static void test_skipped_maximum(void **state) {
     }
 }
 
-/* Coordinate 1 gathers at a root with which it exchanges nothing in the others' call. */
+/* Coordinate 1 calls gather; in the other coordinates' call it exchanges nothing with gather's root. */
 static int gathering_program(struct sl_spmd *self, void *arg) {
     (void)arg;
     struct sl_group world;

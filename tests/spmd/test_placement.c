@@ -119,7 +119,7 @@ static struct sl_placement room(void) {
     return (struct sl_placement){places[next][0], places[next][1]};
 }
 
-/* Everyone has a PU of its own; as many cores as there are, or as are needed. */
+/* Each thread has its own PU; they use as many cores as there are, or as are needed. */
 static void check_apart(const struct sl_topology *topology, const struct sl_mesh *mesh,
                         const struct sl_placement *placement) {
     int core[MOST_COORDINATES], all[SL_MAX_PUS];
@@ -349,7 +349,7 @@ static void test_islands(void **state) {
     assert_int_equal(few.device[2] % 2, few.device[3] % 2);
 }
 
-/* A group does not begin on the rest of one island if another has room for it. */
+/* A group does not begin on the rest of an island if another island has room for all of it. */
 static void test_islands_of_three(void **state) {
     (void)state;
     struct matrix matrix = {.count = 9, .island = {0, 10, 20, 20, 10, 0, 0, 20, 10}};
@@ -541,7 +541,8 @@ static int record_affinity(struct sl_spmd *self, void *arg) {
     return sched_getaffinity(0, sizeof *set, set) ? SL_FAILED : SL_OK;
 }
 
-/* As many threads as there are PUs have one each; one thread more, and one alone, may use all. */
+/* If there are as many threads as PUs, each has one PU. With one thread more, and with a single thread, each may use
+ * all. */
 static void test_local_engine(void **state) {
     (void)state;
     cpu_set_t usable, set[MOST_COORDINATES], all;

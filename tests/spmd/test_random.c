@@ -197,7 +197,7 @@ static void test_arrays(void **state) {
     check_cases("truncated_normal", 5);
 }
 
-/* Whole arrays are the single words, whatever the length, and nothing beyond is written. */
+/* Arrays of any length consist of the single words, and no element beyond them is written. */
 static void test_words(void **state) {
     (void)state;
     static uint32_t words[3000];

@@ -168,7 +168,7 @@ static int gathered_from(const struct sl_group *group, int kind, size_t n, size_
     return (int)(kind == 6 ? i % all / n : i / n);
 }
 
-/* Compares a few results with those of all members' values in one place. */
+/* Compares a few results with those computed from all members' values in one place. */
 static int check_results(struct sl_spmd *self, const struct sl_group *group, int kind, enum sl_dtype dtype, size_t n,
                          const char *out) {
     static const enum sl_reduction reduction[] = {SL_SUM, SL_TREE, SL_MAXIMUM, SL_SUM, SL_TREE, SL_SUM};

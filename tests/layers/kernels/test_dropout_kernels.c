@@ -99,7 +99,8 @@ static void parts_have_words_of_their_keys(void **state) {
     }
 }
 
-/* Rows that begin and end with either half of a hash; of few columns so many that GPUs have several teams for them. */
+/* Rows that begin and end with either half of a hash. Where columns are few, there are enough rows for several teams of
+ * a GPU. */
 static void elements_have_words_of_their_places(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {

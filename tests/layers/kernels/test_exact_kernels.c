@@ -1,6 +1,6 @@
-/* test_exact_kernels.c - kernels on numbers with which they make no rounding error, of every level of this CPU: results
- * are exactly those of a plain loop, for counts around the ends of a GPU's groups of four, warps and teams, and NaN
- * lies where they should not read. */
+/* test_exact_kernels.c - kernels of every level of this CPU, on numbers without rounding errors: results equal those of
+ * a plain loop exactly, for counts around the ends of a GPU's groups of four, warps and teams. Elements that kernels
+ * should not read are NaN. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
@@ -81,7 +81,7 @@ static void sums_of_scaled_squares_are_exact(void **state) {
 
 /* ---- maxima ---- */
 
-/* Row r's largest logit is alone in column r; the logits are below SHIFT. */
+/* Row r has a single largest logit, in column r; all logits are below SHIFT. */
 static void expect_maxima(const struct sl_sequence_kernels *kernels, size_t cols, float shift) {
     struct numbers numbers = {cols};
     float *x = random_device_wholes(&numbers, cols * cols), *numbers_of[5], *p = device_floats(cols * cols);

@@ -283,8 +283,8 @@ static const struct {
                {"softmax_chunk", chunk},
                {"softmax_dlogits", dlogits}};
 
-/* Rows of an odd length begin at other elements of a group of four than their arrays: the bits of rows that are alone,
- * however x, y and the halves lie. */
+/* Rows of an odd length begin at other elements of a group of four than their arrays. They have the bits of single
+ * rows, at any addresses of x, y and the halves. */
 static void rows_may_lie_anywhere(void **state) {
     (void)state;
     enum { FLOATS = (ARRAYS + 1) * ROOM, ROWS = 3, COLS = 7, PLACES = 4 * 4 * 4 };

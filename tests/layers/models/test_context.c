@@ -1,5 +1,5 @@
-/* test_context.c - sequences divided over the axis "context": losses and gradients are those of one coordinate, in
- * layouts with data, pipe and tensor, for kinds of attention, documents, and ways to save memory. */
+/* test_context.c - sequences divided over the axis "context": losses and gradients equal those of one coordinate, in
+ * layouts with data, pipe and tensor, for kinds of attention, with documents, and with options that save memory. */
 #include "tests/rigs/transformer_job.h"
 
 #include "layers/modules/sequence/context_internal.h"

@@ -184,7 +184,7 @@ static int continue_alone(struct worker *worker) {
 }
 
 /* Products that read bf16 weights give the logits of rounded floats, bit by bit, in half the memory: for few sequences,
- * for one, and with a backend that cannot read bf16 and keeps such floats. */
+ * for one, and with a backend that cannot read bf16 and stores rounded floats. */
 static void weights_in_bf16_give_the_logits_of_rounded_floats(void **state) {
     (void)state;
     static const char *const mesh[] = {alone, "data=1,pipe=1,tensor=2", "data=1,pipe=2,tensor=1",
@@ -321,7 +321,7 @@ static void sampled_tokens_are_the_same_in_every_layout(void **state) {
     free(largest);
 }
 
-/* Each draw is one of its own, also within a sequence: almost all tokens are equally likely here. */
+/* Each draw is independent, also within a sequence. Almost all tokens are equally likely here, so they differ. */
 static void draws_differ_between_positions(void **state) {
     (void)state;
     struct job job = new_job("data=2,pipe=2,tensor=2");
@@ -412,8 +412,8 @@ static void continue_one_by_one(struct job job, const struct trial *trial, int32
     }
 }
 
-/* A finished sequence makes room for the next one: its prompt fills the caches while other groups go on, and it goes on
- * with its own tokens. */
+/* A finished sequence makes room for the next one, whose prompt fills the caches while other groups continue. The next
+ * sequence then continues with its own tokens. */
 static void waiting_prompts_are_admitted(void **state) {
     (void)state;
     int32_t wanted[SEQUENCES * POSITIONS];

@@ -1,7 +1,8 @@
 /* test_dropout.c - elements that dropout keeps: as in JAX, by position, and in the right proportion. */
 #include "tests/rigs/module_rig.h"
 
-/* LAST after LAYERS layers with a dropout each, and as many more of its own layer as BEFORE says. They drop nothing. */
+/* Returns LAST behind LAYERS layers with a dropout each, and behind BEFORE more dropouts in its own layer. None of
+ * these drops elements. */
 static struct sl_module *after(int layers, int before, int cols, struct sl_module *last) {
     struct sl_module *part[8];
     int parts = 0;

@@ -39,7 +39,8 @@ static struct sl_module *make_windowed(const struct sl_channels *channels) {
     return sl_gqa("gqa", &shape, channels);
 }
 
-/* GPT-2's, but for the biases of keys: without rotation they change nothing, and their gradients are zero. */
+/* GPT-2's biases, except those of keys: without rotation, biases of keys change no result, and their gradients are
+ * zero. */
 static struct sl_module *make_plain(const struct sl_channels *channels) {
     struct sl_gqa shape = shape_of(HEADS);
     shape.out_bias = true;

@@ -112,7 +112,7 @@ static void sums_follow_a_tree(void **state) {
 
 static int meet(struct sl_spmd *self, const struct sl_group *group) { return sl_barrier(self, group); }
 
-/* The last coordinate computes no gradient before the others have filled their room: they need not wait for it. */
+/* The last coordinate computes no gradient until the others have filled their room: the others need not wait for it. */
 static int run_ahead(struct sl_spmd *self, void *arg) {
     enum { COLUMNS = 64, WHOLE = ROWS * COLUMNS };
     const struct sl_kernels *kernels = sl_kernels_select();

@@ -145,7 +145,7 @@ static void so_are_those_of_rounded_operands(void **state) {
 
 /* ---- passes ---- */
 
-/* Arrays between an MLP's or attention's products have a multiple of so many elements. */
+/* Arrays between an MLP's or attention's products have a multiple of this number of elements. */
 enum { GATED = 11 };
 
 static struct {

@@ -1,5 +1,5 @@
-/* test_protection.c - steps in memory: the latest one that all coordinates have written counts, on any mesh; a part
- * that is not sealed, cut short or damaged does not; memory is planned; nothing is left. */
+/* test_protection.c - steps in memory: the latest step that all coordinates have written counts, on any mesh; a step
+ * with a part that is unsealed, cut short or damaged does not; memory is planned; no files are left. */
 #include <unistd.h>
 
 #include "tests/rigs/folder.h"

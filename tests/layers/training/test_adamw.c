@@ -109,7 +109,7 @@ static void check_shard(const struct sl_kernels *kernels, size_t padding, size_t
     free_storage(&storage);
 }
 
-/* In float, 1 - 0.999^1 loses so many digits that the first update is off by more than the tolerance. */
+/* In float, 1 - 0.999^1 loses digits, and the error of the first update exceeds the tolerance. */
 static void can_correct_in_double(void **state) {
     (void)state;
     const size_t size = 1;
@@ -143,8 +143,8 @@ static void updates_its_shard_alone(void **state) {
     }
 }
 
-/* The members' gradients are added up in their order, whether the update does it or a pass before it, and whatever the
- * lengths of the pieces. */
+/* The members' gradients are added up in the order of the members, by the update or by a pass before it, in pieces of
+ * any length. */
 static void adds_up_members_gradients(void **state) {
     (void)state;
     enum { MEMBERS = 5, SIZE = 5003, FIRST = 17, END = 4990 };

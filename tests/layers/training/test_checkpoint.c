@@ -408,7 +408,7 @@ static void the_run_says_what_was_refused(void **state) {
     assert_non_null(strstr(error.message, "embedding is [31,16] of F32 in the checkpoint, and [31,32] of F32 here"));
 }
 
-/* Bytes of the header are changed, or the file is cut: whatever it says then, no harm is done. */
+/* Bytes of the header are changed, or the file is cut: no content leads to a crash. */
 static int load_mutations(struct worker *worker) {
     struct sl_spmd *self = worker->self;
     const struct file whole = *(const struct file *)worker->job->user;
@@ -530,7 +530,7 @@ static void a_killed_run_can_be_resumed(void **state) {
         int status;
         assert_int_equal(posix_spawn(&child, "/proc/self/exe", NULL, NULL, argument, environ), 0);
         const int64_t begin = sl_checkpoint_last_step(directory);
-        /* The first time until there is something; then until it goes on, and a moment longer. */
+        /* Wait for the first checkpoint or, in later rounds, for a new one, and a moment longer. */
         for (int i = 0; sl_checkpoint_last_step(directory) <= begin && i < 30000; i++) usleep(1000);
         usleep((useconds_t)pick(&random, 10000));
         kill(child, SIGKILL);

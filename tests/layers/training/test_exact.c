@@ -217,7 +217,7 @@ static void fill(float *x, double from, double to) {
     }
 }
 
-/* Each of the coordinates has so many numbers as it comes: the first all but a few. */
+/* Coordinates have different counts of numbers: the first has all but a few. */
 static int root_over_mesh(struct sl_spmd *self, void *arg) {
     const struct sl_kernels *kernels = sl_kernels_select();
     double *roots = arg, root;

@@ -166,7 +166,7 @@ static double simulated_shards(const struct job *job, double unshard) {
     return step_of(job, &costs);
 }
 
-/* Each gather but the first begins while another loop computes, and ends before its own does. */
+/* Each gather except the first begins while another loop computes, and ends before its own loop computes. */
 static void expect_gathers_ahead(const struct sl_trace *trace) {
     for (int step = 1; step < STEP_COUNT; step++) {
         for (int loop = 1; loop < LOOPS; loop++) {

@@ -54,8 +54,8 @@ static void sgd_gives_pytorch_numbers(void **state) {
     json_decref(facts);
 }
 
-/* Takes a step of whole numbers, which have no rounding errors, with COUNT elements. What lies behind them is left
- * alone, and read by none. */
+/* Takes a step of whole numbers, which have no rounding errors, with COUNT elements. Elements behind them are neither
+ * read nor changed. */
 static void expect_exact_step(size_t count, float momentum, bool nesterov) {
     enum { BEHIND = 300 };
     struct numbers numbers = {(uint64_t)count};

@@ -197,7 +197,7 @@ static void *pass_on(void *argument) {
     return relay;
 }
 
-/* From one queue through another one and back, and no host waits in between; the last one does. */
+/* Data go from one queue through another one and back. The host waits only at the end. */
 static void queues_follow_each_other(void **state) {
     (void)state;
     enum { ROUNDS = 20 };

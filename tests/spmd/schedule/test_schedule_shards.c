@@ -47,8 +47,8 @@ static void expect_the_same_rest(const struct sl_schedule *sharded, const struct
     }
 }
 
-/* Checks that at most two loops are gathered at once, each before its use; and if the rank goes on to a loop that it
- * had to gather, that it did so before its last computation for another loop. */
+/* Checks that at most two loops are gathered at once, each before its use. If a rank continues with a loop that it had
+ * to gather, the gather must begin before the rank's last computation for another loop. */
 static void expect_gathered_ahead(const struct sl_schedule *schedule, int rank) {
     const struct sl_rank_schedule *actions = &schedule->rank[rank];
     bool whole[MOST_LOOPS] = {false}, fresh[MOST_LOOPS] = {false};

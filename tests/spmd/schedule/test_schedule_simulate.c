@@ -183,7 +183,8 @@ static void messages_take_their_time(void **state) {
     sl_schedule_free(&schedule);
 }
 
-/* As the executor does it: gradients are passed on before weight gradients, which the first rank does last of all. */
+/* The executor's order: gradients are sent before weight gradients are computed; the first rank computes weight
+ * gradients last of all. */
 static void grouped_weight_gradients_fill_the_drain(void **state) {
     (void)state;
     for (int n = 1; n <= 6; n++) {
@@ -497,7 +498,8 @@ static void agrees_with_the_oracle(void **state) {
     assert_in_range(compared, 10000, 1 << 30);
 }
 
-/* All work is done, no faster than the busiest rank and one microbatch's way, no slower than one after the other. */
+/* All work is done. It takes at least as long as the busiest rank's work and one microbatch's way, and at most as long
+ * as all work in sequence. */
 static void check_bounds(const struct sl_schedule *schedule, const struct sl_costs *costs,
                          const struct sl_simulation *result) {
     double all = 0, way = 0, reductions = 0;

@@ -1,7 +1,7 @@
 /* test_attention_forms.c - attention's results have the same bits from operands of each type at each address, in each
- * form, as far as kernels have these, and beside other heads and sequences that are NaN: in heads of each size with
- * kernels for GPUs; and the combined result of two parts of the keys. test_attention_kernels.c compares the values with
- * an oracle. */
+ * supported form, and beside other heads and sequences that are NaN, in heads of each size with kernels for GPUs. The
+ * combined result of two parts of the keys is tested, too. test_attention_kernels.c compares the values with an oracle.
+ * */
 #include "tests/layers/kernels/attention/attention_cases.h"
 
 /* Elements of an array from element BY on: operands and results need not lie at the beginning of an array. */

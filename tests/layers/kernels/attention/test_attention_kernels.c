@@ -142,7 +142,7 @@ static void expect_untouched(struct example *e, struct oracle *oracle) {
     }
 }
 
-/* X [COUNT] in an array of its own, behind BY other elements; X is released. */
+/* Moves X [COUNT] to a new array, behind BY other elements, and releases X. */
 static void *behind(size_t by, void *x, size_t count, size_t size) {
     char *room = device_array(by + count, size);
     memcpy(room + by * size, x, count * size);

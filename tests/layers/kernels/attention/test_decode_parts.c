@@ -1,6 +1,6 @@
 /* test_decode_parts.c - attention of few queries to many keys, divided among teams of a GPU: against a loop in double,
- * and against the same sequence among so many others that each team has a query's head alone; and equal bits from call
- * to call. */
+ * and against the same sequence among many others, with which each team has a whole head of a query; and equal bits
+ * from call to call. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 

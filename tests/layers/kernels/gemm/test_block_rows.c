@@ -1,5 +1,5 @@
-/* test_block_rows.c - products with quantized weights have the bits of products with the dequantized floats, and those
- * by integers have the values of products with rounded rows, at every level of this CPU, for every type. */
+/* test_block_rows.c - products with quantized weights have the bits of products with the dequantized floats, and
+ * integer products have the values of products with rounded rows, at every level of this CPU, for every type. */
 #include "tests/rigs/numbers.h"
 
 #include "layers/kernels/gemm/blocks/block_dots.h"
@@ -144,7 +144,7 @@ static void multiply_plainly(const struct weights *w, const struct sl_dot_rows *
     }
 }
 
-/* Dots at level number I with M rows of A, the columns in two calls; and each row alone. */
+/* Tests integer products of table I with M rows of A, with the columns in two calls; and each row alone. */
 static void check_dots(int i, const struct weights *w, size_t m, const float *a, const float *bias, const char *what) {
     const struct sl_block_dots *dots = sl_block_dots_available(i);
     const size_t n = w->blocks.rows, k = w->blocks.columns, middle = n / 2;
@@ -199,8 +199,8 @@ static void dots_are_those_of_rounded_rows(void **state) {
     free(bias);
 }
 
-/* Longer rows than the parts of their sums, and more than are rounded at once: a row has its bits alone and in company,
- * with a crew and without. */
+/* Rows longer than a part of their sums, and more rows than are rounded at once: a row has the same bits alone and with
+ * other rows, with a crew and without. */
 static void dots_have_their_bits_in_company(void **state) {
     enum { COUNT = 5, WEIGHTS = 70, COLUMNS = SL_DOT_DEPTH + 512 };
     struct numbers numbers = {44};

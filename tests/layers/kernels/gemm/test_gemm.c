@@ -304,7 +304,7 @@ static int threads_of_this_process(void) {
     return threads;
 }
 
-/* A coordinate is one thread: a library with a team of its own would fight the other coordinates for the cores. */
+/* A coordinate is one thread: a library that starts threads would compete with the other coordinates for the cores. */
 static void computes_in_the_calling_thread(void **state) {
     (void)state;
     struct numbers numbers = {4};

@@ -83,7 +83,7 @@ static void close_run(struct run *run) {
     sl_gemm_release(&run->gemm);
 }
 
-/* Element I of the product, and by how much sums of floats in whatever order may miss it. */
+/* Element I of the product, and the largest error of sums of floats in any order. */
 static double product_of(const struct run *run, size_t i, double *error) {
     const size_t row = i / run->n, column = i % run->n;
     double sum = 0, magnitude = 2;

@@ -70,7 +70,7 @@ static void check(struct numbers *numbers, const struct sl_gemm_backend *backend
     sl_gemm_release(&gemm);
 }
 
-/* For unaligned operands the fake library has no such products: a region adds up. */
+/* For unaligned operands the fake library has no products with sums, so a region adds up the columns. */
 static void products_leave_sums_of_columns(void **state) {
     (void)state;
     static const int shapes[][3] = {{96, 128, 32}, {64, 8, 300}, {7, 33, 65}, {1, 1, 1}, {16, 24, 1}};
