@@ -1,7 +1,7 @@
 # Debian packages, which `cpack -G DEB` makes in a build: shardloop has the programs, libshardloop-dev the library and
-# what programs of one's own are compiled with, shardloop-doc the documents. The library is an archive, so there is no
-# package of a shared one. dpkg-shlibdeps finds what the programs need. finish.cmake makes of installed files what
-# Debian wants.
+# the files to compile programs against it, shardloop-doc the documents. The library is an archive, so there is no
+# package of a shared one. dpkg-shlibdeps finds the libraries that the programs need. finish.cmake adapts installed
+# files to Debian's rules.
 if(NOT SL_DEVICE STREQUAL "cpu" OR SL_SANITIZE)
     return() # such builds are for the machine that they are made on
 endif()
