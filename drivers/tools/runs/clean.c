@@ -63,6 +63,10 @@ static void clean(const struct config *config, const char *name, FILE *stream) {
     const int length = (int)strcspn(name, ".");
     snprintf(folder, sizeof folder, "%s/%.*s", SL_PROTECTION_ROOT, length, name);
     if (name[length] && !access(folder, F_OK)) return;
+    if (!name[length] && !sl_protection_is_own(folder)) {
+        fprintf(stream, "%s: is no folder of this user alone: stays\n", folder);
+        return;
+    }
     read_save(folder, save);
     const bool used = is_in_use(save) || sl_control_listens(folder);
     const char *done = used ? "is in use" : config->dry_run ? "would be removed" : "removed";

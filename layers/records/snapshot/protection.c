@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "layers/formats/stores/store_parts.h"
@@ -90,14 +91,14 @@ static void reserve(struct part *part, int number, struct sl_spmd *self, struct 
 
 /* ---- the folder ---- */
 
-/* Coordinate 0 makes the folder of this start and broadcasts its name. *SHARED becomes whether all coordinates see it.
- * */
+/* Coordinate 0 makes the folder of this start and broadcasts its name. *SHARED becomes whether all coordinates see it;
+ * *GOES_ON, on coordinate 0, whether the run continues from a step in memory. */
 static int make_folder(struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
-                       const char *from, bool *shared) {
+                       const char *from, bool *shared, bool *goes_on) {
     const struct sl_group *world = sl_trainer_world(trainer);
     struct sl_error error = {0};
     if (self->coordinate == 0 && !sl_protection_name(save, part->folder, &error))
-        sl_protection_remove(part->folder, from ? from : "");
+        *goes_on = sl_protection_keep(part->folder, from);
     if (self->coordinate == 0 && !error.status) sl_protection_make(save, part->start, &error);
     SL_TRY(sl_checkpoint_agree(self, trainer, &error));
     _Static_assert(SL_MAX_PATH % sizeof(int32_t) == 0, "sent as words");
@@ -125,12 +126,28 @@ static void write_layout(const struct part *part, struct sl_spmd *self, struct s
     free(list);
 }
 
-int sl_protection_open(struct sl_protection *p, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
-                       const char *from, const struct sl_checkpoint *about, const struct sl_setting *settings,
-                       const struct sl_store *notes, bool *shared) {
-    struct part *part = &p->part[self->coordinate];
+/* A run that goes on from a step in memory reserves its own beside that one: its room must be there from the first
+ * start on. */
+static int check_room(const struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, bool goes_on) {
+    float bytes = (float)part->account.bytes;
+    struct statvfs room;
+    struct sl_error error = {0};
+    SL_TRY(sl_psum(self, sl_trainer_world(trainer), SL_F32, &bytes, &bytes, 1));
+    if (self->coordinate == 0 && !goes_on && !statvfs(SL_PROTECTION_ROOT, &room) &&
+        (double)room.f_bavail * (double)room.f_frsize < (double)bytes)
+        sl_error_set(&error, SL_BAD_INPUT,
+                     "--protect: " SL_PROTECTION_ROOT " has room for two steps, and a restart needs three, of %.1f MB: "
+                     "enlarge it (docker run --shm-size), or give --protect 0",
+                     1e-6 * (double)bytes);
+    return sl_checkpoint_agree(self, trainer, &error);
+}
+
+static int open_part(struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
+                     const char *from, const struct sl_checkpoint *about, const struct sl_setting *settings,
+                     const struct sl_store *notes, bool *shared) {
     struct sl_error mine = {0}, first;
-    SL_TRY(make_folder(part, self, trainer, save, from, shared));
+    bool goes_on = false;
+    SL_TRY(make_folder(part, self, trainer, save, from, shared, &goes_on));
     if (!*shared) {
         if (self->coordinate == 0) sl_protection_remove(part->folder, NULL);
         *part->start = '\0';
@@ -147,8 +164,18 @@ int sl_protection_open(struct sl_protection *p, struct sl_spmd *self, struct sl_
     }
     part->account.bytes = bytes_of(&part->place[0]);
     sl_budget_add(&self->held, SL_MEMORY_RUNTIME, SL_PROTECTION_STEPS * part->account.bytes);
-    const int status = sl_saved_parts_agree(self, trainer, &mine, &first, 0, NULL);
+    int status = sl_saved_parts_agree(self, trainer, &mine, &first, 0, NULL);
+    if (status == SL_OK) status = check_room(part, self, trainer, goes_on);
     if (status && self->coordinate == 0) sl_protection_remove(part->start, NULL);
+    return status;
+}
+
+int sl_protection_open(struct sl_protection *p, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
+                       const char *from, const struct sl_checkpoint *about, const struct sl_setting *settings,
+                       const struct sl_store *notes, bool *shared) {
+    struct part *part = &p->part[self->coordinate];
+    const int status = open_part(part, self, trainer, save, from, about, settings, notes, shared);
+    if (status) *part->folder = *part->start = '\0'; /* the step to go on from stays */
     return status;
 }
 
@@ -158,7 +185,7 @@ static int progress(void *arg) { return sl_progress(arg); }
 
 int sl_protection_commit(struct sl_protection *p, struct sl_spmd *self, struct sl_trainer *trainer, int64_t samples) {
     struct part *part = &p->part[self->coordinate];
-    struct sl_store *place = &part->place[sl_trainer_steps(trainer) % SL_PROTECTION_STEPS];
+    struct sl_store *place = &part->place[sl_protection_place(sl_trainer_steps(trainer))];
     struct sl_error error = {0};
     if (!*part->start) return SL_OK;
     const double began = sl_now();

@@ -30,7 +30,7 @@ int sl_protection_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, s
 /* Reserves the memory, and counts it. SAVE and FROM are read at coordinate 0: SAVE is the directory of --save, locked
  * by its process; FROM is the checkpoint from which the run continues (NULL: none). Steps of earlier runs are removed,
  * except FROM. ABOUT, SETTINGS and NOTES are as in sl_checkpoint_save. *SHARED becomes whether all coordinates see one
- * folder; if not, nothing is protected. SL_BAD_INPUT if there is no room. Collective. */
+ * folder; if not, nothing is protected. SL_BAD_INPUT if there is no room: FROM then stays. Collective. */
 int sl_protection_open(struct sl_protection *protection, struct sl_spmd *self, struct sl_trainer *trainer,
                        const char *save, const char *from, const struct sl_checkpoint *about,
                        const struct sl_setting *settings, const struct sl_store *notes, bool *shared);

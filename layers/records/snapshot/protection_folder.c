@@ -18,12 +18,16 @@
 /* Returns the real path of SAVE, or NULL with errno set. SAVE itself may not exist yet, but its parent folder must. The
  * caller frees the path. */
 static char *real_path(const char *save) {
-    char path[SL_MAX_PATH], *real = realpath(save, NULL), *whole = NULL;
-    const char *name = strrchr(save, '/');
-    if (real || errno != ENOENT || (name && !name[1])) return real;
-    snprintf(path, sizeof path, "%.*s", name ? (int)(name - save) + 1 : 2, name ? save : "./");
-    real = realpath(path, NULL);
-    if (real && asprintf(&whole, "%s/%s", strcmp(real, "/") ? real : "", name ? name + 1 : save) < 0) whole = NULL;
+    char *real = realpath(save, NULL), *whole = NULL, *parent = NULL;
+    int length = (int)strlen(save), begin;
+    if (real || errno != ENOENT) return real;
+    while (length > 1 && save[length - 1] == '/') length--;
+    for (begin = length; begin > 0 && save[begin - 1] != '/'; begin--) continue;
+    if (asprintf(&parent, "%.*s", begin ? begin : 1, begin ? save : ".") < 0) return NULL;
+    real = realpath(parent, NULL);
+    free(parent);
+    if (real && asprintf(&whole, "%s/%.*s", strcmp(real, "/") ? real : "", length - begin, save + begin) < 0)
+        whole = NULL;
     free(real);
     return whole;
 }
@@ -39,6 +43,11 @@ int sl_protection_name(const char *save, char folder[SL_MAX_PATH], struct sl_err
 
 void sl_protection_part(const char *start, int place, int part, int parts, char path[SL_MAX_PATH]) {
     snprintf(path, SL_MAX_PATH, "%.*s/%d.part-%d-of-%d.safetensors", SL_MAX_PATH - 100, start, place, part, parts);
+}
+
+bool sl_protection_is_own(const char *folder) {
+    struct stat about;
+    return !lstat(folder, &about) && S_ISDIR(about.st_mode) && about.st_uid == getuid() && !(about.st_mode & 077);
 }
 
 /* ---- making ---- */
@@ -57,12 +66,12 @@ static bool note_save(const char *folder, const char *save) {
 
 int sl_protection_make(const char *save, char start[SL_MAX_PATH], struct sl_error *error) {
     char folder[SL_MAX_PATH];
-    struct stat about;
     SL_TRY(sl_protection_name(save, folder, error));
     if (mkdir(folder, 0700) && errno != EEXIST)
         return sl_error_set(error, SL_BAD_INPUT, "--protect: %s cannot be made: %s", folder, strerror(errno));
-    if (lstat(folder, &about) || !S_ISDIR(about.st_mode) || about.st_uid != getuid())
-        return sl_error_set(error, SL_BAD_INPUT, "--protect: %s is no folder of this user", folder);
+    if (!sl_protection_is_own(folder))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--protect: %s is no folder of this user alone: remove it, or give --protect 0", folder);
     snprintf(start, SL_MAX_PATH, "%.*s/XXXXXX", SL_MAX_PATH - 10, folder);
     if (note_save(folder, save) && mkdtemp(start)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "--protect: no folder can be made in %s: %s", folder, strerror(errno));
@@ -99,8 +108,27 @@ static void remove_start(const char *path, void *except) {
 }
 
 void sl_protection_remove(const char *folder, const char *except) {
+    if (!sl_protection_is_own(folder)) return;
     each_entry(folder, remove_start, (char *)(uintptr_t)except);
     if (!except) rmdir(folder);
+}
+
+/* Removes a part in another place than that of the step of the index FROM. */
+static void remove_other_place(const char *path, void *from) {
+    const char *name = strrchr(path, '/') + 1;
+    const long step = strtol(strrchr(from, '-') + 1, NULL, 10);
+    if (strstr(name, ".part-") && strtol(name, NULL, 10) != sl_protection_place(step)) unlink(path);
+}
+
+bool sl_protection_keep(const char *folder, const char *from) {
+    char start[SL_MAX_PATH];
+    const size_t length = strlen(folder);
+    const bool own = from && !strncmp(from, folder, length) && from[length] == '/';
+    sl_protection_remove(folder, from ? from : "");
+    if (!own || !sl_protection_is_own(folder)) return own;
+    snprintf(start, sizeof start, "%.*s", (int)(strrchr(from, '/') - from), from);
+    each_entry(start, remove_other_place, (char *)(uintptr_t)from);
+    return own;
 }
 
 void sl_protection_forget(const char *save) {
@@ -159,7 +187,7 @@ static void look(const char *path, void *latest) {
 static int64_t find_latest(const char *save, struct found *latest) {
     char folder[SL_MAX_PATH];
     *latest = (struct found){.step = -1};
-    if (!sl_protection_name(save, folder, NULL)) each_entry(folder, look, latest);
+    if (!sl_protection_name(save, folder, NULL) && sl_protection_is_own(folder)) each_entry(folder, look, latest);
     return latest->step;
 }
 

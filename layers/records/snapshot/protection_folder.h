@@ -20,9 +20,14 @@ enum { SL_PROTECTION_STEPS = 2 }; /* in each start's folder */
 /* Writes the folder's name for the directory SAVE, which may not exist yet, to FOLDER. SL_BAD_INPUT if SAVE cannot be
  * found. */
 int sl_protection_name(const char *save, char folder[SL_MAX_PATH], struct sl_error *error);
+/* Whether FOLDER is a real folder, not a link, and belongs to this user alone: all users can make such names in
+ * SL_PROTECTION_ROOT. Other folders are neither read nor removed. */
+bool sl_protection_is_own(const char *folder);
 /* Makes the folder, unless it exists, and a new subfolder START for a run. SL_BAD_INPUT if one cannot be made, or if
  * the folder is another user's. */
 int sl_protection_make(const char *save, char start[SL_MAX_PATH], struct sl_error *error);
+/* The place of a step in its start's folder, from 0. */
+static inline int sl_protection_place(int64_t step) { return (int)(step % SL_PROTECTION_STEPS); }
 /* Writes the path of part PART (from 1) of PARTS to PATH. PLACE (from 0) is the step's place in START. */
 void sl_protection_part(const char *start, int place, int part, int parts, char path[SL_MAX_PATH]);
 
@@ -32,6 +37,9 @@ int64_t sl_protection_find(const char *save, char index[SL_MAX_PATH]);
 /* The number of the latest step of SAVE that counts, without an index and without verification; -1: none. */
 int64_t sl_protection_step(const char *save);
 
+/* Removes all steps from FOLDER except that of the index FROM (NULL: all), which sl_protection_find has written.
+ * Returns whether FROM is in FOLDER. */
+bool sl_protection_keep(const char *folder, const char *from);
 /* Removes from FOLDER the subfolders of all starts except the one that contains the file EXCEPT. NULL removes FOLDER,
  * too. */
 void sl_protection_remove(const char *folder, const char *except);

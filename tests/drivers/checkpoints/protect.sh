@@ -108,6 +108,31 @@ status=$?
 [ $status = 0 ] && grep -q "^$left: .*: removed$" out && [ ! -e "$left" ]
 point 'clean removes them'
 
+# A link, another user's folder or one open to others has the name: it is refused, and nothing below it is touched.
+plant() {
+    mkdir -p kept/below
+    echo 1 >kept/below/file
+    rm -rf saved
+    refuses "--protect: $left is no folder of this user alone" $small --steps $steps --save saved --save-every 1000 --restart 1 --protect 1
+    "$drivers/shardloop" clean >out 2>err
+    status=$?
+    [ $status = 0 ] && grep -q "^$left: is no folder of this user alone: stays$" out && [ -e "$left" ] && [ -e kept/below/file ] &&
+        [ -e kept/save ]
+    point "clean leaves $1"
+}
+ln -s "$work/kept" "$left"
+plant 'a link'
+rm "$left"
+mkdir -m 755 "$left"
+plant "a folder that is open to others"
+chmod 700 "$left"
+if chown 12345 "$left" 2>/dev/null; then
+    plant "another user's folder"
+else
+    skip "another user's folder" 'it takes root to make one'
+fi
+rmdir "$left"
+
 # If values are not finite, the restart begins at the checkpoint, never in memory.
 rm -rf saved
 rm -rf saved
@@ -162,6 +187,24 @@ if unshare -m true 2>/dev/null; then
     status=$?
     [ $status = 2 ] && grep -q 'protect: /dev/shm has no room for coordinate [01].s [0-9.]* MB of steps in memory: enlarge it' err && [ "$(wc -l <err)" = 1 ]
     point 'a small /dev/shm is refused in a line'
+    # Room for two steps, of 1.0 MB, is not enough for a restart; room for three is.
+    for kilobytes in 2600 3600; do
+        unshare -m sh -c 'mount -t tmpfs -o size=${1}k tmpfs /dev/shm && cd "$0" && shift && exec "$@"' "$here" $kilobytes \
+            "$driver" --layers 4 --hidden 64 --batch 8 --microbatches 2 --steps 300 --mesh data=1,model=2 --schedule 1f1b --delay-ms 1 \
+            --save saved --save-every 1000 --restart 1 --protect 1 --metrics metrics --optimizer adamw >out 2>err </dev/null &
+        pid=$!
+        tries=0
+        until [ "$(cat "$here/metrics" 2>/dev/null | wc -l)" -gt 20 ] || ! lives $pid || [ $((tries += 1)) -gt 2000 ]; do sleep 0.01; done
+        kill -KILL "$(child)" 2>/dev/null
+        ends
+        if [ $kilobytes = 2600 ]; then
+            [ $status = 2 ] && grep -q 'protect: /dev/shm has room for two steps, and a restart needs three, of 1.[0-9] MB' err
+            point 'room for two steps is refused in a line'
+        else
+            [ $status = 0 ] && grep -q 'restart 1 of 1 goes on from memory' err
+            point 'room for three steps lets it go on from memory'
+        fi
+    done
     rm -rf "$here"
 else
     skip 'a small /dev/shm' 'mounts are not allowed'
