@@ -139,6 +139,7 @@ static void note_step(struct sl_watcher *w) {
     const int64_t step = sl_protection_step(w->checkpoints->save);
     if (step < 0 || step <= w->memory) return;
     const double pause = sl_losses_end(&w->losses);
+    *w->back = '\0';
     if (w->answer < 0 || *w->wanted) return;
     snprintf(text, sizeof text, SL_CONTROL_DONE "to %s after %" PRId64 " steps; paused %.0f ms", w->mesh_text,
              w->memory, 1e3 * pause);
@@ -147,10 +148,17 @@ static void note_step(struct sl_watcher *w) {
 
 /* ---- a run ---- */
 
-/* Returns whether the run should end now for another mesh: it has taken another step, or the time is over. */
-static bool is_due(const struct sl_watcher *w) {
+/* Returns whether the run should end now for another mesh: it has taken another step, or the time is over. If no step
+ * is in memory, refuses the request. */
+static bool is_due(struct sl_watcher *w) {
     if (!*w->wanted || w->asked) return false;
-    return sl_protection_step(w->checkpoints->save) > w->after || sl_now() > w->until;
+    const int64_t step = sl_protection_step(w->checkpoints->save);
+    if (step > w->after) return true;
+    if (sl_now() <= w->until) return false;
+    if (step >= 0) return true;
+    *w->wanted = '\0';
+    answer(w, "the run has no step in memory to go on from");
+    return false;
 }
 
 /* Returns the seconds until the watcher has to look again; negative: it need not, until something happens. */
@@ -293,11 +301,9 @@ static void describe_place(const struct sl_watcher *w, bool found, char place[SL
         snprintf(place, SL_MAX_PATH, "%s", found ? w->from : resumed);
 }
 
-/* Prepares the next run, on the requested mesh. */
-static bool resize(struct sl_watcher *w, struct sl_error *error) {
-    char place[SL_MAX_PATH], mesh[MESH_TEXT];
-    snprintf(mesh, sizeof mesh, "%s", w->wanted);
-    *w->wanted = '\0';
+/* Prepares the next run, on MESH. */
+static bool take_mesh(struct sl_watcher *w, const char *mesh, struct sl_error *error) {
+    char place[SL_MAX_PATH];
     if (w->launcher) await_rest(w);
     await_lock(w);
     if (w->asked || sl_restart_take_mesh(w, mesh, error)) return false;
@@ -310,13 +316,34 @@ static bool resize(struct sl_watcher *w, struct sl_error *error) {
     return true;
 }
 
+/* Goes on on the mesh that was asked for. */
+static bool resize(struct sl_watcher *w, struct sl_error *error) {
+    char mesh[MESH_TEXT];
+    snprintf(mesh, sizeof mesh, "%s", w->wanted);
+    *w->wanted = '\0';
+    sl_mesh_print(&w->mesh, w->back, sizeof w->back);
+    return take_mesh(w, mesh, error);
+}
+
+/* Goes on on the mesh before: on the one that was asked for, the run has ended as END says, before its first step. */
+static bool go_back(struct sl_watcher *w, const char *end, struct sl_error *error) {
+    char mesh[MESH_TEXT], text[SL_CONTROL_TEXT];
+    snprintf(mesh, sizeof mesh, "%s", w->back);
+    *w->back = '\0';
+    snprintf(text, sizeof text, "on %s %s before its first step: it goes on on %s", w->mesh_text, end, mesh);
+    sl_remark("%s", text);
+    answer(w, text);
+    return take_mesh(w, mesh, error);
+}
+
 /* Whether to start the run again, after RESTARTS restarts; reports the decision. */
 static bool goes_on(struct sl_watcher *w, int status, int restarts, struct sl_error *error) {
     const int most = w->checkpoints->restart;
     char end[120];
+    describe_end(w, status, end, sizeof end);
+    if (*w->back && !w->asked && exit_status(status) != SL_OK) return go_back(w, end, error);
     if (is_over(w, status)) return false;
     if (*w->wanted) return resize(w, error);
-    describe_end(w, status, end, sizeof end);
     if (restarts == most) {
         sl_remark("%s; it was started again as often as --restart %d allows", end, most);
         return false;

@@ -38,6 +38,7 @@ struct sl_watcher {
     int64_t after;          /* the step in memory when it came: the run ends with the next one, */
     double until;           /* but by this time */
     int answer;             /* descriptor of its answer; -1: none */
+    char back[MESH_TEXT];   /* the mesh to go back to, until the run takes a step on the new one; "": none */
     struct sl_losses losses;
 };
 

@@ -174,6 +174,28 @@ refuses '0 arguments: give one, the directory' --mesh data=2
 refuses 'no mesh: give --mesh' saved
 refuses "'data' is not NAME=SIZE" saved --mesh data
 
+# A mesh on which the launcher starts nothing: the run goes on on the mesh before.
+driver=$drivers/looping_pipeline
+small='--layers 4 --hidden 8 --batch 8 --microbatches 2 --mesh data=1,model=2 --schedule 1f1b --delay-ms 1'
+rm -rf saved
+cat >launch <<'END'
+#!/bin/sh
+[ "$1" -le 2 ] || exit 1
+shift
+exec "$@"
+END
+chmod +x launch
+steps=600
+call $small --steps $steps --save longer --save-every 1000
+begin --launcher './launch %n' --save saved/
+"$drivers/resize" saved --mesh data=2,model=2 >told 2>why
+refused=$?
+ends
+cat told why >>err
+[ $status = 0 ] && [ $refused = 2 ] && cmp -s "$(name $steps)" "$(name $steps longer)" &&
+    grep -q '^resize: on data=2,model=2 the run ended with status 1 before its first step: it goes on on data=1,model=2$' why
+point 'a mesh that cannot be started: the run goes on on the mesh before'
+
 # ---- bad values, little room ----
 
 driver=$drivers/looping_pipeline
