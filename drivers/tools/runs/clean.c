@@ -70,7 +70,8 @@ static void clean(const struct config *config, const char *name, FILE *stream) {
     read_save(folder, save);
     const bool used = is_in_use(save) || sl_control_listens(folder);
     const char *done = used ? "is in use" : config->dry_run ? "would be removed" : "removed";
-    fprintf(stream, "%s: %.1f MB of %s: %s\n", folder, 1e-6 * bytes_of(folder), *save ? save : "an unknown run", done);
+    fprintf(stream, "%s: %.1f MB of %s: %s\n", folder, 1e-6 * bytes_of(folder),
+            *save ? sl_error_line(save) : "an unknown run", done);
     if (used || config->dry_run) return;
     sl_protection_remove(folder, NULL);
     sl_control_remove(folder);

@@ -117,7 +117,8 @@ static void take_request(struct sl_watcher *w) {
     struct sl_error reason = {0};
     const int answer = sl_control_take(w->ear[1], text);
     if (answer < 0) return;
-    if (*w->wanted || w->answer >= 0 || w->asked) sl_error_set(&reason, SL_BAD_INPUT, "the run is changing already");
+    if (w->asked) sl_error_set(&reason, SL_BAD_INPUT, "the run ends, by signal %d", w->asked);
+    if (*w->wanted || w->answer >= 0) sl_error_set(&reason, SL_BAD_INPUT, "the run is changing already");
     if (reason.status || refuses_mesh(w, text, &reason)) {
         sl_control_answer(answer, reason.message);
         return;

@@ -2,6 +2,7 @@
 # protect.sh DRIVERS - --protect: a run that dies continues from its last step, which is in memory; resize changes its
 # mesh; clean removes steps of dead runs; prints TAP.
 drivers=$(cd "$1" && pwd)
+page=$(cd "$(dirname "$0")/../../.." && pwd)/docs/reliability/memory.md
 [ ! -w /dev/shm ] || export TMPDIR="${TMPDIR:-/dev/shm}"
 . "$(dirname "$0")/../../rigs/points.sh"
 if [ ! -w /dev/shm ]; then
@@ -107,6 +108,14 @@ cp -r kept "$left"
 status=$?
 [ $status = 0 ] && grep -q "^$left: .*: removed$" out && [ ! -e "$left" ]
 point 'clean removes them'
+
+mkdir -m 700 "$left"
+printf 'first\nsecond' >"$left/save"
+"$drivers/shardloop-clean" --dry-run >out 2>err
+status=$?
+grep -q "^$left: 0.0 MB of first.second: would be removed$" out
+point 'clean prints a line, whatever the name'
+rm -r "$left"
 
 # A link, another user's folder or one open to others has the name: it is refused, and nothing below it is touched.
 plant() {
@@ -230,6 +239,17 @@ if unshare -m true 2>/dev/null; then
     rm -rf "$here"
 else
     skip 'a small /dev/shm' 'mounts are not allowed'
+fi
+
+# The unit in the page about steps in memory.
+sed -n '/^ *\[Service\]$/,/^$/s/^ *//p' "$page" | sed 's|=/home/me/train.sh$|=/bin/true|' >train.service
+if command -v systemd-analyze >/dev/null; then
+    systemd-analyze verify ./train.service >out 2>err
+    status=$?
+    [ $status = 0 ] && [ ! -s out ] && [ ! -s err ] && grep -q '^Restart=on-failure$' train.service
+    point 'the unit for systemd is valid'
+else
+    skip 'the unit for systemd' 'systemd-analyze is not installed'
 fi
 
 plan
