@@ -31,7 +31,7 @@ $train --steps 5 --profile --json >out 2>err
 status=$?
 row="\\{\"coordinate\":[01],\"other_ms\":$number,\"products_ms\":$number,\"kernels_ms\":$number,\"optimizer_ms\":$number,"
 row="$row\"communication_ms\":$number,\"waiting_ms\":$number,\"not_ready_ms\":$number,\"transfer_ms\":$number,"
-row="$row\"no_core_ms\":$number,\"accounted\":$number\\}"
+row="$row\"no_core_ms\":$number,\"accounted\":$number,\"sent\":\\[.*\\]\\}"
 [ $status = 0 ] && [ ! -s err ] && [ "$(grep -cxE "$row" out)" = 2 ]
 point 'a profile of every coordinate'
 

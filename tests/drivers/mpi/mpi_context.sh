@@ -59,7 +59,9 @@ cmp -s processes two
 point 'and with --exact, those of another size'
 
 # Latent attention without rotary positions: keys and values of 512 columns, queries and the output of 256. By heads, the
-# tokens' places are gathered, too: 2. Processes of one machine write a gathered block once.
+# tokens' places are gathered, too: 2. Processes of one machine write a gathered block once. Checked calls, as in debug
+# builds, send signatures, too.
+export SHARDLOOP_CHECKED=0
 sends 2 1536 --rope-dim 0
 sends 4 2560 --rope-dim 0
 sends 2 1538 --rope-dim 0 --context-by heads
