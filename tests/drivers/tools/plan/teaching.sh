@@ -55,7 +55,7 @@ categories() {
 # of_search ENGINE: the same of a search for this layout alone; if coordinates are processes, none is started.
 of_search() {
     found=$("$drivers/transformer" train --engine "$1" $(driver_options) --plan search --devices $((data * pipe * tensor)) \
-        --machine "$laptop" --json 2>err | head -n 1)
+        --machine "$laptop" --json 2>err | head -n 1 | sed 's/"calls_ms": *{[^}]*}//') # whose keys are those of bytes
     echo "$(categories "$found" bytes) $(($(number package "$found") + $(number node "$found") + $(number network "$found")))"
 }
 
