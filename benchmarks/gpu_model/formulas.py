@@ -48,7 +48,7 @@ def norm_backward(p, read):
 
 def layer_norm_backward(p, read):
     """The same of a layer norm, whose sums of columns have a kernel of their own."""
-    return p[0] * p[1] * (read + written(p[6], p[7]) + written(p[9], p[10]))
+    return p[0] * p[1] * (read + written(p[6], p[7]) + written(p[8], p[10]))
 
 
 HEADS = "64", "deep_64", "128", "any_64", "any_128"  # which have kernels of their own on tensor cores
@@ -66,9 +66,9 @@ BYTES = {
     "column_sums_of": lambda p: p[2] * p[5] * (p[3] * HALF[p[8]] + p[0] * (4 + 4 * p[6])),
     "add_stripes": lambda p: 4 * p[0] * p[1] * (p[3] + 1 + p[4]),
     "words_of_keys": lambda p: 4 * p[0] * p[8],
-    "layer_norm_forward": lambda p: 12 * p[0] * p[2],
-    "layer_norm_rounded": lambda p: 10 * p[0] * p[2],
-    "layer_norm_backward_input": lambda p: p[0] * p[2] * (12 + 4 * p[7]),
+    "layer_norm_forward": lambda p: 12 * p[0] * p[1],
+    "layer_norm_rounded": lambda p: 10 * p[0] * p[1],
+    "layer_norm_backward_input": lambda p: p[0] * p[1] * (12 + 4 * p[6]),
     "layer_norm_backward_weight": lambda p: p[2] * p[3] * p[4] * (HALF[p[8]] + HALF[p[9]]),
     "silu_f32": lambda p: 12 * p[0],
     "silu_rounded": lambda p: 10 * p[0],
@@ -82,8 +82,8 @@ BYTES = {
     "copy_settled": lambda p: p[0] * p[6] * (8 + 2 * (p[7] is None)),
     "round_block": lambda p: 6 * p[0] * p[5],
     "square_sums": lambda p: 4 * p[0] * p[2],
-    "rms_norm_forward": lambda p: 8 * p[0] * p[2],
-    "rms_norm_forward_bf16": lambda p: p[0] * p[1] * (4 + 2 * (p[6] is None) + 4 * (p[7] is None)),
+    "rms_norm_forward": lambda p: 8 * p[0] * p[5],
+    "rms_norm_forward_bf16": lambda p: p[0] * p[1] * (4 + 2 * (p[5] is None) + 4 * (p[9] is None)),
     "whole_norm_forward": lambda p: norm_forward(p, 4),
     "whole_norm_forward_half": lambda p: norm_forward(p, 2),
     "whole_layer_norm_forward": lambda p: p[0] * p[1] * (6 + left(p[6], p[8])),
