@@ -97,7 +97,7 @@ BYTES = {
     "add_blocks": lambda p: 8 * p[1] * p[4] * p[5],
     "dots_of": lambda p: p[0] * p[1] * p[2] * (4 + HALF[p[5]]),
     "backward_input_of": lambda p: p[0] * p[1] * (8 + HALF[p[7]] + 4 * p[10] + 2 * (p[13] is None)),
-    "backward_weight_of": lambda p: p[2] * p[3] * p[4] * (4 + HALF[p[9]]),
+    "backward_weight_of": lambda p: p[2] * p[3] * p[4] * (4 + HALF[p[8]]),
     "gelu_forward_f32": lambda p: 8 * (p[1] - p[0]),
     "gelu_forward_rounded": lambda p: 6 * (p[1] - p[0]),
     "gelu_forward_bf16": lambda p: 4 * (p[1] - p[0]),
