@@ -53,9 +53,9 @@ def kernels():
             for half, *more in (("0", "0", "0", "0", "0"), ("0x1", "0x1", "2+0", "0x1", "3+0"))]
     moved = [gpu_model.predict(total(line), GPU)["kernel_gb"] for line in norm]
     point(moved == [12e-4, 16e-4], "a norm's gradient, and one of bf16 with summands, whose sum is stored")
-    norm = ("0x2", "0x64", "1+0", "2+0", "0x64", "0x0", "3+0")
-    for y, each in (("0", 6), ("4+0", 10)):
-        moved = gpu_model.predict(total(launch("rms_norm_forward_bf16", 10, *norm, y, "5+0", "6+0", "7+0")), GPU)["kernel_gb"]
+    norm = ("0x2", "0x64", "1+0", "0x64", "0x0", "2+0", "3+0", "4+0", "5+0")
+    for y, each in (("0", 6), ("6+0", 10)):
+        moved = gpu_model.predict(total(launch("rms_norm_forward_bf16", 10, *norm, y, "7+0")), GPU)["kernel_gb"]
         point(close(moved, 200 * each / 1e9), f"an RMS norm that writes bf16 moves {each} bytes an element")
     for name, y, stored, each in (("", "5+0", "0", 8), ("_half", "0", "6+0", 4)):
         rows = ("0x18", "0x64", "1+0", "2+0", "3+0", "0", "4+0", y, "0x1", stored)
@@ -94,7 +94,7 @@ def kernels():
             line = launch("softmax_dlogits", 10, "0x18", "1+0", "0x64", floats, stored, "2+0", "0x39000000", "3+0", "4+0", "0")
             moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
             point(close(moved, 2400 * each / 1e9), "and so do its gradients")
-    layer = launch("layer_norm_rounded", 10, "0x3e8", "1+0", "0x64", *["1+0"] * 2, "0x1", *["1+0"] * 3)
+    layer = launch("layer_norm_rounded", 10, "0x3e8", "0x64", *["1+0"] * 3, "0x1", *["1+0"] * 3)
     point(gpu_model.predict(total(layer), GPU)["kernel_gb"] == 10e-4, "a layer norm that writes an operand")
     for half, floats, stored, read in (("0", "0x1", "0", 4), ("0x1", "0", "0x1", 2)):
         flags, left = (floats, "0x1", stored), 4 * int(floats, 16) + 2 * int(stored, 16)
@@ -110,8 +110,8 @@ def kernels():
         for kernel, first in (("drop_parts", ("0x2", *["0"] * 6, "0xc")), ("drop_rows", ("0x2", "0", "0", "0xc", *["0"] * 4))):
             moved = gpu_model.predict(total(launch(kernel, 10, *first, "0x1", "0", "0", "1+0", *drop)), GPU)["kernel_gb"]
             point(close(moved, 24 * (read + left + (2 if slope == "0" else 4)) / 1e9), f"{kernel}: {read}, {left} and the slope's bytes")
-    for name, more, each in (("", ("0", "0", "0", "7+0", "8+0"), 14), ("_kept", ("5+0", "0", "0x1", "7+0", "0"), 14),
-                             ("_half", ("0", "6+0", "0x1", "0", "8+0"), 8)):
+    for name, more, each in (("", ("0", "0", "7+0", "0", "8+0"), 14), ("_kept", ("5+0", "0", "7+0", "0x1", "0"), 14),
+                             ("_half", ("0", "6+0", "0", "0x1", "8+0"), 8)):
         rows = ("0x18", "0x64", "1+0", "2+0", "3+0", "4+0", *more)
         moved = gpu_model.predict(total(launch(f"whole_layer_norm_backward{name}", 10, *rows)), GPU)["kernel_gb"]
         point(close(moved, 2400 * each / 1e9), f"a layer norm's backward moves {each} bytes an element")
