@@ -1,5 +1,6 @@
 /* threads.c - counts of engine local: see costs.h. */
 #include "collectives/costs/spans.h"
+#include "spmd/device/device.h"
 
 static bool has_gates(const struct sl_collective *call) {
     const struct sl_operation_row *operation = sl_operation_of(call);
@@ -24,7 +25,8 @@ void sl_thread_call_costs(const struct sl_collective *call, struct sl_traffic *s
     const uint64_t bytes = sl_block_bytes(call), others = (uint64_t)call->group->size - 1;
     const bool gates = has_gates(call), last = call->group->rank == call->group->size - 1;
     const bool sums = operation->reduction != SL_NO_REDUCTION && !operation->cuts;
-    const bool by_last = gates && sums && bytes && bytes <= SL_SHORT_CALL;
+    const bool host = !sl_device.reaches(call->input) && !sl_device.reaches(call->output);
+    const bool by_last = gates && sums && host && bytes && bytes <= SL_SHORT_CALL;
     sl_traffic_add(sent, SL_WAY_MEMORY, 1, 0);
     sent->bells += 2; /* the member has arrived; it has finished */
     if (gates && last) sent->bells += by_last || call->operation == SL_BARRIER ? 1 : 2;
