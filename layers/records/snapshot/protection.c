@@ -193,7 +193,9 @@ int sl_protection_commit(struct sl_protection *p, struct sl_spmd *self, struct s
     if (set_notes(self, trainer, place, samples)) return sl_fail(self, SL_FAILED, "no memory to protect the step");
     SL_TRY(sl_saved_parts_export(self, trainer, place));
     const int status = sl_safetensors_seal(place, progress, self, &error);
-    if (status && !error.status) return status; /* the run has ended meanwhile */
+    /* With an error, such as values that are not finite, the part stays invalid, and no restart uses it or removes the
+     * step before it; otherwise the run has ended meanwhile. */
+    if (status) return error.status ? SL_OK : status;
     /* All coordinates have this run's first step now, so the step from which the run continued is no longer needed. */
     if (++part->account.steps == SL_PROTECTION_STEPS && self->coordinate == 0) {
         char own[SL_MAX_PATH];

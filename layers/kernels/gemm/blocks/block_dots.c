@@ -234,8 +234,8 @@ struct product {
     float *c;
 };
 
-/* Computes columns [COLUMN, COLUMN + WEIGHTS) of C, except those from END on, in TOGETHER / WEIGHTS rows from ROW on.
- * */
+/* Computes columns [COLUMN, COLUMN + WEIGHTS) of C, except those from END on, in TOGETHER / WEIGHTS rows, the
+ * first of which is ROW. */
 static inline __attribute__((always_inline)) void
 multiply_tile(const enum kind kind, const struct product *p, size_t column, size_t end, size_t row, const int weights) {
     const struct sl_blocks *b = p->b;
