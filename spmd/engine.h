@@ -130,8 +130,8 @@ struct sl_channel {
 };
 
 /* A line between the members of a group, for an engine built on another one. Each member has a count, which begins with
- * 0 and only rises (modulo 2^32); it tells the others its count, and waits for theirs. A message may go with a count.
- * */
+ * 0 and only rises (modulo 2^32); it tells the others its count, and waits for theirs. A count may carry a
+ * message. */
 struct sl_engine_line {
     const struct sl_group *group; /* lives as long as this struct is used */
     int64_t number;               /* the same at all members; no two lines of a coordinate pair have the same number */

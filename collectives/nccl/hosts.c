@@ -37,8 +37,7 @@ bool sl_nccl_needs(const struct sl_collective *call, int position) {
 }
 
 /* A member is at most SL_MAX_IN_FLIGHT calls ahead of another member, whose last SL_MAX_IN_FLIGHT calls may not be
- * compared yet.
- * */
+ * compared yet. */
 int sl_nccl_group_line(struct sl_nccl_group *group) {
     struct sl_nccl_coordinate *me = group->wire.me;
     const bool checked = me->run->engine->checked;
