@@ -112,6 +112,16 @@ def members():
     return found
 
 
+def end_members():
+    while left := members():
+        for one in left:
+            try:
+                os.kill(one, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.01)
+
+
 def finish(run, seconds=60):
     try:
         return run.wait(seconds)
@@ -164,13 +174,7 @@ def kill(run, engine, after):
     status = release(run)
     if status == "hangs":
         failures.append(f"hangs after a kill: {error()!r}")
-    while left := members():  # that lost their launcher, and end by themselves within the timeout: the next run must not meet them
-        for one in left:
-            try:
-                os.kill(one, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        time.sleep(0.01)
+    end_members()  # they have lost their launcher, and end by themselves within the timeout: the next run must not meet them
     return status != 0
 
 
@@ -287,13 +291,7 @@ def end_orphans():
     while members() and time.monotonic() < until and not computes():
         time.sleep(0.02)
     hung += bool(members()) and not computes()
-    while left := members():
-        for one in left:
-            try:
-                os.kill(one, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        time.sleep(0.01)
+    end_members()
 
 
 def in_memory():
