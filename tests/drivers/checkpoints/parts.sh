@@ -175,7 +175,7 @@ processes() {
 run 4 looping_pipeline $small $four --steps 80 --save long
 for way in "" --save-async; do
     rm -rf saved
-    timeout 100 "$driver" $small $four --steps 80 --save-every 1 --save saved --save-parts $way --restart 20 --launcher "$mpirun 4" >out 2>err </dev/null &
+    timeout 100 "$driver" $small $four --steps 80 --save-every 1 --save saved --save-parts $way --protect 0 --restart 20 --launcher "$mpirun 4" >out 2>err </dev/null &
     pid=$!
     tries=0
     until ls saved/*.index.json >/dev/null 2>&1 || [ $((tries += 1)) -gt 500 ]; do sleep 0.01; done
