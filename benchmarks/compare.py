@@ -1,6 +1,6 @@
-"""compare - tells faster and slower benchmarks: against an earlier run's file, or in turns with another build.
+"""compare - finds benchmarks that became faster or slower: against an earlier run's file, or in turns with another build.
 
-A change is certain where the ratio's interval lies wholly beyond the margin.
+A change is certain if the ratio's interval lies wholly beyond the margin.
 """
 
 import json
@@ -15,7 +15,7 @@ from suite import EIGHT, GRADIENT_BYTES, JOBS, TWO, Suite
 
 
 def read(path):
-    """The results that a run wrote to PATH."""
+    """Returns the results in PATH, a file written by an earlier run."""
     try:
         with open(path) as file:
             whole = json.load(file)
@@ -30,13 +30,13 @@ def read(path):
 
 
 def usable(result):
-    """Whether RESULT has a median and its interval."""
+    """Returns whether RESULT has a median and its interval."""
     numbers = [result.get("ms"), result.get("confidence"), *(result.get("interval_ms") or [None])]
     return len(numbers) == 4 and all(isinstance(number, (int, float)) and number >= 0 for number in numbers) and min(numbers[2:]) > 0
 
 
 def parts(results, path):
-    """By name the medians of RESULTS and of their variants, as samples.of_runs tells them."""
+    """Returns the medians of RESULTS and of their variants by name, in the form of samples.of_runs."""
     found = {}
     for name, result in results.items():
         found[name] = result
@@ -49,7 +49,7 @@ def parts(results, path):
 
 
 def compare_files(old_path, new_path):
-    """The lines of a comparison of the benchmarks in both files."""
+    """Returns a line of comparison for each benchmark in both files."""
     (old_where, old), (new_where, new) = read(old_path), read(new_path)
     for what, before, now in zip(("CPU", "number of cores", "level", "--quick"), old_where, new_where):
         if before != now:
@@ -105,7 +105,7 @@ def one_attention(suite):
     return suite.attention()["ms"]
 
 
-# By benchmark its cases, each a function of a build's suite that runs one process and returns milliseconds.
+# The cases of each benchmark. A case is a function of a build's suite; it runs one process and returns milliseconds.
 NOTEBOOK, WIDE = ("--steps 60 --warmup 5", "--steps 20 --warmup 3"), ("--steps 4 --warmup 1", "--steps 1 --warmup 1")
 CASES = {
     "notebook_step": {
@@ -134,11 +134,11 @@ CASES = {
     "startup": {"startup": one_start},
 }
 PAIRS = {"full": 12, "quick": 6}  # fewer than 6 are never certain
-MORE = 2  # times as many at most, where the machine is not quiet and nothing is certain yet
+MORE = 2  # times as many pairs at most, if the machine is not quiet and the result uncertain
 
 
 def race(name, take, ours, other, margin=samples.MARGIN):
-    """The line of a comparison of two suites, which run TAKE in turns."""
+    """Returns the line of a comparison of two suites that run TAKE in turns."""
     watch = ours.watch = other.watch = noise.Watch()
     planned, pairs = PAIRS["quick" if ours.quick else "full"], []
     while len(pairs) < planned * MORE:
@@ -155,8 +155,8 @@ def race(name, take, ours, other, margin=samples.MARGIN):
 
 
 def judge(name, take, ours, other, margin=samples.MARGIN):
-    """As race; a slowdown counts if a second race finds it, too. Nothing where the other build cannot run TAKE."""
-    take(ours)  # fails by itself, if it does
+    """Returns race's line; a slowdown counts only if a second race confirms it. Returns nothing if the other build cannot run TAKE."""
+    take(ours)  # an error of our own build ends the comparison
     try:
         take(other)
     except Failure as failure:
@@ -170,10 +170,10 @@ def judge(name, take, ours, other, margin=samples.MARGIN):
 
 
 def against(options):
-    """Lines, one after the other, of this build in turns with that of options.against."""
+    """Yields a line for each case, run in turns by this build and by that of options.against."""
     ours, other = (Suite(build, options.quick, forced=options.level) for build in (options.build, options.against))
     for suite in (ours, other):
-        suite.our_startup()  # what lies on the disk comes into memory
+        suite.our_startup()  # reads the programs from disk into memory
     for benchmark in options.only:
         note(f"measuring {benchmark}")
         for name, take in CASES.get(benchmark, {}).items():

@@ -1,16 +1,17 @@
-"""distance - two coordinates' runs by how far apart their cores are; and the median of several runs' calls.
+"""distance - sorts runs of two coordinates by the distance between their cores; takes medians over runs.
 
-A virtual machine's cores may move while it runs: between two of them that share a cache a line travels four times as fast as
-between two that do not. At a distance, messages take longer, and the caches of both cores hold more.
+A host may move a virtual machine's cores while it runs. A cache line travels four times as fast between cores that share a
+cache as between others. Between distant cores, messages take longer, but the two caches hold more.
 """
 
 import statistics
 
-FARTHER = 1.5  # times as long as in the nearest run: another distance
+FARTHER = 1.5  # a line that takes this many times as long as in the nearest run comes from another distance
 
 
 def by_distance(lines):
-    """The LINES that tell it, in lists from the nearest to the farthest; and how many saw the cores move."""
+    """Returns the LINES that have a distance, in lists from the nearest to the farthest, and the number of runs during which
+    the cores moved."""
     told = [line for line in lines if "line_ns" in line]
     steady = [line for line in told if max(line["line_ns"]) <= FARTHER * min(line["line_ns"])]
     groups = []
@@ -26,7 +27,7 @@ def middle(lines, name):
 
 
 def summary(lines):
-    """A row for each distance."""
+    """Returns a row for each distance."""
     groups, moved = by_distance(lines)
     rows = []
     for group in groups:
@@ -58,7 +59,7 @@ def print_summary(told, print_table):
 
 
 def median_calls(runs):
-    """The lines with the median time, of several runs' lines about the same calls in the same order."""
+    """Returns for each call the line with the median time. RUNS: lists of lines about the same calls in the same order."""
     calls = []
     for lines in zip(*filter(None, runs)):
         call = dict(sorted(lines, key=lambda line: line["us"])[len(lines) // 2])
@@ -69,11 +70,11 @@ def median_calls(runs):
 
 
 def find_call(calls, operation, size, count):
-    """The call of COUNT bytes over SIZE; None if it was not measured."""
+    """Returns the line of OPERATION on COUNT bytes over SIZE members; None if it was not measured."""
     wanted = (operation, size, count)
     return next((call for call in calls if (call["operation"], call["group"], call["bytes"]) == wanted), None)
 
 
 def call_ms(call):
-    """The times of a call, in milliseconds."""
+    """Returns the times of CALL in milliseconds."""
     return {name.replace("us", "ms"): call[name] / 1e3 for name in ("us", "us_min", "us_max")}

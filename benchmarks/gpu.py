@@ -51,7 +51,7 @@ AMOUNT = {
 
 
 def names():
-    """Of the GPUs that the driver finds."""
+    """Returns the names of the GPUs that the driver finds."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
@@ -61,7 +61,7 @@ def names():
 
 
 def peak(name, precision):
-    """TFLOP/s; None for a GPU that is not in the table."""
+    """Returns the GPU's peak in TFLOP/s; None for a GPU that is not in the table."""
     found = (rates[precision] for pattern, rates in PEAKS.items() if re.search(pattern, name) and precision in rates)
     return next(found, None)
 
@@ -78,7 +78,7 @@ PROBES = {
 
 
 class Peers:
-    """Those that are installed, for this python or in build/peers; why the others are absent, by name."""
+    """The installed peers, in this python or in build/peers, and the reason for each absent one."""
 
     def __init__(self, device, alone=False):
         self.device = device
@@ -102,7 +102,7 @@ class Peers:
         raise Failure("; ".join(reasons))
 
     def run(self, name, package, program, *options):
-        """The JSON objects that the peer prints; none if it is absent, which is noted once, or not wanted."""
+        """Returns the JSON objects that the peer prints; none if it is not wanted, or absent, which is noted once."""
         if self.alone or name in self.absent:
             return []
         try:
@@ -149,7 +149,7 @@ class Suite:
         return {"gpus": self.names if self.on_gpu else [], "model": self.model, "engine": self.engine}
 
     def launch(self):
-        """The cost of a target region, and of a small product."""
+        """Measures the cost of a target region, and of a small product."""
         return self.launches | {"ms": self.launches["region_us"] / 1e3, "floor_ms": None, "peers": {}}
 
     def our_step(self, schedule, precision):
@@ -166,7 +166,7 @@ class Suite:
         return result | {"ms_median": result["ms"]}
 
     def their_steps(self, precision):
-        """The peers' programs and options, by name."""
+        """Returns the peers' programs and options by name."""
         model = [*words(self.model), "--precision", precision, *self.amount["peers"].split()]
         whole = words(self.model | {"microbatches": 1})
         one, mesh = ["--mesh", "data=1,model=1"], ["--mesh", "data=1,model=2"]
@@ -192,7 +192,7 @@ class Suite:
         others = {name: summary(results) for name, results in runs.items() if results}
         result = {"benchmark": f"article_step_{precision}", "precision": precision, "engine": ours[0]["engine"]}
         result |= looping
-        # Of all runs: the machine could do it.
+        # The best rate of all runs: the machine has reached it once.
         for name in ("floor_ms", "library_ms", "products_ms", "optimizer_ms"):
             result[name] = min(run[name] for run in ours)
         result |= {"gflop": ours[0]["gflop"], "first_loss": ours[0].get("first_loss"), "ratio_of_best": result["ms"] / result["floor_ms"], "plain": plain}
@@ -201,7 +201,7 @@ class Suite:
         return result | {"peers": {name: peer["ms"] for name, peer in others.items()}, "peer_runs": others}
 
     def add_shares(self, result, precision):
-        """Of cuBLAS alone, and of the peak: the products by themselves, and the step."""
+        """Adds the shares that the products alone, and the step, reach of cuBLAS's rate and of the peak."""
         for run in (result, result["plain"]):
             run["share_of_library"] = result["library_ms"] / run["ms"]
         rate = peak(self.names[0], precision) if self.on_gpu and self.names else None
@@ -212,7 +212,7 @@ class Suite:
             result[share] = result["gflop"] / ms / result["peak_tflops"]  # GFLOP/ms are TFLOP/s
 
     def add_prediction(self, result, predict):
-        """Counts with all coordinates on one GPU; nothing if the build came without the counter."""
+        """Adds the predicted time with all coordinates on one GPU, unless the build lacks the counter."""
         if self.on_gpu:
             try:
                 result["predicted"] = predict()
@@ -221,7 +221,7 @@ class Suite:
                 note(f"no prediction: {failure}")
 
     def quoted(self, name):
-        """A step of a job that others have published, on one GPU; the first one is left out."""
+        """Measures a step of a published job on one GPU. The first step is left out."""
         job = gpu_model.JOBS[name]
         options = (job if self.on_gpu else gpu_model.smaller(job)).options.replace("--data text", "--data docs")
         command = [self.build / "drivers" / job.program, *options.split(), "--steps", str(self.amount["quoted"]), "--json"]

@@ -1,6 +1,6 @@
-"""level - lower levels of the CPU's instructions for a whole run: ours, oneDNN's, and the peers'.
+"""level - limits a whole run to a lower level of the CPU's instructions: our programs, oneDNN, and the peers.
 
-The floor is then that level's, for it is measured by the same processes.
+The floor is then that level's, because the same processes measure it.
 """
 
 import os
@@ -16,7 +16,7 @@ LEVELS = {
 
 
 def force(name):
-    """For all processes that are started from now on. NAME may be None."""
+    """Sets the level of all processes that are started from now on. If NAME is None, nothing changes."""
     if not name:
         return
     level = LEVELS[name]
@@ -27,7 +27,7 @@ def force(name):
 
 
 def of_peer(name, environment):
-    """The prefix of the command of a peer in ENVIRONMENT. The older JAX stops at an option that it does not know."""
+    """Returns the prefix of a peer's command in ENVIRONMENT. An old JAX stops at an option that it does not know."""
     if not name or not environment.startswith("jax"):
         return []
     if environment != "jax":
@@ -36,14 +36,14 @@ def of_peer(name, environment):
 
 
 def check_build(name, build):
-    """That BUILD, a path, can be lowered at all."""
+    """Fails if the programs of BUILD, a path, cannot be limited to a level."""
     program = build / "benchmarks/bench_step"
     if name and program.exists() and b"SHARDLOOP_CPU_LEVEL" not in program.read_bytes():
         raise Failure(f"--level {name}: the build in {build} is too old: it knows no SHARDLOOP_CPU_LEVEL", 2)
 
 
 def check(name, line, program):
-    """That LINE, which PROGRAM printed, is of that level: the CPU may lack it."""
+    """Fails if LINE, which PROGRAM printed, names another level: the CPU may lack NAME."""
     found = line.get("kernels") or line.get("level", "")
     if name and found.startswith("x86-64") and found != LEVELS[name]["kernels"]:
         raise Failure(f"--level {name}: {program} has kernels of {found} on this CPU", 2)

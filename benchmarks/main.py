@@ -1,11 +1,10 @@
-"""main - builds the benchmarks, runs them, and puts the floor and the peers beside them; or compares.
+"""main - builds and runs the benchmarks, and prints the floor and the peers beside them; or compares two runs or builds.
 
 Times are milliseconds: the median, and the interval in which it lies with 95 % certainty. Results are also written to
 build/benchmarks.json, those of --gpu to build/benchmarks_gpu.json, those of --against to build/benchmarks_against.json.
 
---compare and --against end with status 1 where something became slower for certain: the interval of new over old lies
-wholly above 1.05, or above --limit; with --against in two races, one after the other. Files and folders are named from
-the repository's root.
+--compare and --against end with status 1 if something is certainly slower: the interval of new over old lies wholly above
+1.05, or above --limit; with --against in two races, one after the other. Paths are relative to the repository's root.
 """
 
 import argparse
@@ -30,7 +29,7 @@ WRITTEN = "build/benchmarks.json"
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        """Bad input gets one line."""
+        """Prints one line for bad input."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
@@ -84,7 +83,7 @@ def read_options():
 
 
 def make_build(options):
-    """The folder of the build, which is made where none is named."""
+    """Returns the folder of the build; builds it if no folder is named."""
     if options.build:
         return
     if options.gpu and not gpu.names():
@@ -105,7 +104,7 @@ def write(path, whole):
 
 
 def describe(options):
-    """The machine; says where it is busy before anything runs."""
+    """Returns the machine's description. Prints a note if other programs keep it busy."""
     about = report.rounded(report.machine(pathlib.Path(options.build), options.level or "native"))
     if about["busy"] > 0.1:
         note("something else keeps {busy:.1f} of {cores} cores busy: times will be too long".format(**about))
@@ -134,7 +133,7 @@ def measure(options, about):
 
 
 def predict(options):
-    """Measures nothing."""
+    """Prints predictions. Measures nothing."""
     figures, build, table = gpu_model.read_gpu(options.predict), options.build or "build/cuda", counts.read()
     if options.kernels:
         rows = gpu_model.kernels(build, figures, gpu_model.JOBS[options.kernels], table[options.kernels])
@@ -153,7 +152,7 @@ def predict(options):
 
 
 def print_comparison(lines, options):
-    """The exit status: 1 where something became slower."""
+    """Prints LINES. Returns the exit status: 1 if something became slower."""
     if options.json:
         for line in lines:
             print(json.dumps(line), flush=True)
@@ -163,7 +162,7 @@ def print_comparison(lines, options):
 
 
 def race(options, about):
-    """The exit status of --against. Results of --against parent are counted as tests."""
+    """Runs --against and returns its exit status. Results of --against parent are counted as tests."""
     lines = report.rounded(list(compare.against(options)))
     write("build/benchmarks_against.json", {"machine": about, "against": options.against, "comparisons": lines})
     if options.parent:
@@ -177,12 +176,12 @@ def main():
     try:
         level.force(options.level)
         if options.figures:
-            gpu_model.read_gpu(options.figures, "--gpu")  # bad input is told before anything is built
+            gpu_model.read_gpu(options.figures, "--gpu")  # bad input is reported before anything is built
         if options.predict is not None:
             predict(options)
             return 0
         if options.compare:
-            compare.read(options.compare)  # bad input is told before anything is measured
+            compare.read(options.compare)  # bad input is reported before anything is measured
         if options.measured:
             return print_comparison(report.rounded(compare.compare_files(options.compare, options.measured)), options)
         make_build(options)

@@ -3,12 +3,12 @@
 import os
 import statistics
 
-ALLOWED = 0.05  # of the cores, taken by others: above, a machine is not quiet
-SLOWED = 0.85  # the median rate of multiply-adds over the best: below, something unseen slows the cores
+ALLOWED = 0.05  # if other programs take a larger share of the cores, the machine is not quiet
+SLOWED = 0.85  # if the median rate of multiply-adds over the best is lower, something unseen slows the cores
 
 
 def processor_seconds():
-    """(all, idle, stolen by other machines) since the machine started, of all cores together."""
+    """Returns (all, idle, stolen by other machines): seconds of all cores since the machine started."""
     with open("/proc/stat") as stat:
         ticks = [int(word) for word in stat.readline().split()[1:9]]
     user, nice, system, idle, waiting, interrupts, soft, stolen = (tick / os.sysconf("SC_CLK_TCK") for tick in ticks)
@@ -16,13 +16,13 @@ def processor_seconds():
 
 
 def ours():
-    """Processor seconds of this process and of the processes that it has waited for."""
+    """Returns the processor seconds of this process and of the processes that it has waited for."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def runnable():
-    """How many threads would run now, but for this one."""
+    """Returns the number of other threads that are ready to run."""
     with open("/proc/loadavg") as load:
         return max(0, int(load.read().split()[3].partition("/")[0]) - 1)
 
@@ -33,7 +33,7 @@ class Watch:
     def __init__(self):
         self.all = self.others = self.stolen = 0.0
         self.queue = 0
-        self.rates = {}  # of multiply-adds, as measured between steps, by dtype
+        self.rates = {}  # rates of multiply-adds between steps, by dtype
 
     def __enter__(self):
         self.queue = max(self.queue, runnable())
@@ -47,7 +47,7 @@ class Watch:
         self.others += max(0.0, every - idle - stolen - (ours() - own))
 
     def saw(self, line):
-        """LINE, which a program printed, may tell rates."""
+        """Notes the rates in LINE, a program's output, if it has any."""
         rates = [line[name] for name in ("fma_gflops", "fma_gflops_min") if line.get(name)]
         self.rates.setdefault(line.get("dtype"), []).extend(rates)
 
@@ -62,7 +62,7 @@ class Watch:
 
 
 def sentence(told):
-    """Why it was not quiet."""
+    """Returns the reason why the machine was not quiet."""
     reasons = []
     if told["others"] >= 0.01:
         reasons.append(f"other processes took {told['others']:.2f} cores")

@@ -38,14 +38,14 @@ PIECE = 1 << 23  # bytes moved at a time
 
 
 def train(build, options, steps, folder):
-    """(its steps' times, the memory of coordinate 0)"""
+    """Returns (the steps' times, the memory of coordinate 0)."""
     command = [build / "drivers/transformer", "train", *options.split(), "--offload-dir", folder]
     *lines, last = json_lines([*map(str, command), "--json", "--steps", str(steps)])
     return [line["ms"] for line in lines if "ms" in line][1:], last["memory"][0]
 
 
 def seconds(work, least=0.2):
-    """Of one of the calls of WORK, the fastest, that take LEAST seconds together. The first does not count."""
+    """Returns the seconds of the fastest call of WORK. Calls are repeated for LEAST seconds; the first one does not count."""
     work()
     times = []
     while sum(times) < least:
@@ -56,7 +56,7 @@ def seconds(work, least=0.2):
 
 
 def copy_rate():
-    """Bytes a second that a core copies in memory."""
+    """Returns the bytes a second that a core copies in memory."""
     source, target = memoryview(bytearray(PIECE)), memoryview(bytearray(PIECE))
 
     def copy():
@@ -66,7 +66,7 @@ def copy_rate():
 
 
 def file_rates(folder):
-    """(bytes a second that are read from a file in FOLDER, that are written)"""
+    """Returns the rates of a file in FOLDER: (bytes a second of reading, of writing)."""
     piece = bytearray(PIECE)
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
 
@@ -83,7 +83,7 @@ def file_rates(folder):
 
 
 def moved(name, before, after):
-    """(bytes that a coordinate copies in memory, that it reads from files, that it writes): at least, in a step."""
+    """Returns the least bytes that a coordinate moves in a step: (copied in memory, read from files, written to files)."""
     if name.startswith("FSDP"):
         return after["parameters"] - before["parameters"], 0, 0
     if not name.startswith("offload"):
@@ -97,7 +97,7 @@ def moved(name, before, after):
 
 
 def measure(build, quick, watch, which=PRICES):
-    """A row for each of WHICH; "ms" is the step with the option that is paid for."""
+    """Returns a row for each of WHICH; "ms" is the time of the step with the option."""
     rows = []
     pairs, steps = (6, 4) if quick or which is EXACT else (12, 12)
     with tempfile.TemporaryDirectory(dir="build") as folder:

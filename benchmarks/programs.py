@@ -7,7 +7,7 @@ import sys
 
 
 class Failure(Exception):
-    """Why something cannot be measured, in one line. STATUS is the program's exit status."""
+    """Something cannot be measured; TEXT is the reason, in one line, and STATUS the program's exit status."""
 
     def __init__(self, text, status=1):
         super().__init__(text)
@@ -15,7 +15,7 @@ class Failure(Exception):
 
 
 def output(command):
-    """The output of COMMAND."""
+    """Returns the output of COMMAND."""
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
@@ -27,7 +27,7 @@ def output(command):
 
 
 def json_lines(command):
-    """The JSON objects that COMMAND prints. C prints numbers that are none in its own way."""
+    """Returns the JSON objects that COMMAND prints. C prints NaN and infinity in its own way."""
     return [json.loads(re.sub(r":-?nan\b", ":NaN", line)) for line in output(command).splitlines() if line.startswith("{")]
 
 

@@ -26,7 +26,7 @@ def first_match(pattern, text, otherwise):
 
 
 def busy_cores():
-    """How many cores are kept busy, by whatever runs on this machine or beside it."""
+    """Returns the number of busy cores, whichever machine's programs keep them busy."""
     times = []
     for pause in 0.5, 0:
         with open("/proc/stat") as stat:
@@ -59,7 +59,7 @@ def machine(build, level="native"):
 
 
 def rounded(value):
-    """VALUE with 9 significant digits."""
+    """Returns VALUE with 9 significant digits."""
     if isinstance(value, dict):
         return {name: rounded(element) for name, element in value.items()}
     if isinstance(value, list):
@@ -68,7 +68,7 @@ def rounded(value):
 
 
 def print_table(rows, words=2):
-    """The first WORDS columns hold words, the others numbers."""
+    """Prints ROWS. The first WORDS columns hold words, the others numbers."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         cells = [cell.ljust(width) if i < words else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))]
@@ -82,7 +82,7 @@ def milliseconds(value):
 
 
 def interval(run):
-    """The median's interval; with ? if there are too few samples to be certain."""
+    """Returns the median's interval as text; with ? if there are too few samples to be certain."""
     if "interval_ms" not in run:
         return ""
     return " - ".join(map(milliseconds, run["interval_ms"])) + ("" if run["confidence"] >= samples.CONFIDENCE else " ?")
@@ -124,7 +124,7 @@ def size(count):
 
 
 def print_calls(result):
-    """Microseconds by operation, group and size, ours and then the peers' beside; and those of hand-overs."""
+    """Prints microseconds of calls by operation, group and size, ours and then the peers'; then those of hand-overs."""
     whose = {"ours": result["calls"]} | result["peer_calls"]
     sizes = sorted({line["bytes"] for line in result["calls"] if line["operation"] == "psum"})
     names = dict.fromkeys((line["operation"], line["group"]) for line in result["calls"])
@@ -159,7 +159,7 @@ PLACES = {"near": "second-level cache", "shared": "shared cache", "memory": "mem
 
 
 def print_products(result):
-    """GFLOP/s of a core and their share of its multiply-adds, by rows, a table for each dtype."""
+    """Prints a table for each dtype: GFLOP/s of a core by rows, and their share of the core's multiply-adds."""
     for fma in result["fma"]:
         lines = [line for line in result["products"] if line["dtype"] == fma["dtype"]]
         counts = sorted({line["rows"] for line in lines})
@@ -178,7 +178,7 @@ def print_products(result):
 
 
 def print_attention(result):
-    """GFLOP/s of a core, beside the rates of products of the same sizes."""
+    """Prints attention's GFLOP/s of a core beside those of products of the same sizes."""
     rows = [["GFLOP/s", "heads' width", "sequence", "attention", "products", "share"]]
     last = None
     for line in result["attention"]:
@@ -208,7 +208,7 @@ def print_notes(results):
             print(f"{result['benchmark']}: {turns}, {result['ratio_of_best']:.3f} of the best of all floors")
         if "theory_ms" in result:
             rates = "reading {read_gbs:.1f} GB/s".format(**result)
-            if "fma_gflops" in result:  # not of bf16 at a level that cannot multiply it
+            if "fma_gflops" in result:  # absent for bf16 at a level that cannot multiply it
                 rates = "multiply-adds {fma_gflops:.0f} GFLOP/s, ".format(**result) + rates
             print(f"{result['benchmark']}: {milliseconds(result['theory_ms'])} ms in theory: by themselves, {rates}")
         if "tokens_per_second" in result:
@@ -282,7 +282,7 @@ def percent(run, share):
 
 
 def print_gpu(results, absent, about):
-    """A step's bound is the time of cuBLAS alone; ours over a peer's time is below 1 if ours is faster."""
+    """Prints the results of --gpu. A step's bound is the time of cuBLAS alone; a ratio to a peer is below 1 if ours is faster."""
     gpus = ", ".join(about["gpus"]) or "no GPU: a small model, whose times mean nothing"
     print("{0}; engine {engine}; {cpu}, {cores} cores; {compiler}; {date}".format(gpus, **about))
     print(", ".join(f"{name} {value}" for name, value in about["model"].items()) + "\n")

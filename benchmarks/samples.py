@@ -1,25 +1,25 @@
 """samples - medians, their intervals, and the interval of a ratio of two.
 
-An interval of a median is distribution-free: from one of the sorted values to the one as far from the other end, so
-that the true median lies between with at least CONFIDENCE, whatever the values' distribution. Too few values reach less
-with the whole range, which is then told.
+An interval of a median is distribution-free: it goes from one of the sorted values to the one as far from the other end.
+With a probability of at least CONFIDENCE the true median lies between them, whatever the values' distribution. If there are
+too few values, the interval is the whole range, with a lower confidence.
 """
 
 import math
 import statistics
 
 CONFIDENCE = 0.95
-MARGIN = 0.05  # by which a ratio's interval must be away from 1 to be called a change
+MARGIN = 0.05  # a ratio is a change if its interval is at least this far from 1
 
 
 def coverage(count, skipped):
-    """How certainly the median of the population lies between COUNT values' sorted ones, but for SKIPPED at each end."""
+    """Returns the probability that the median of the population lies within COUNT sorted values, SKIPPED at each end left out."""
     outside = sum(math.comb(count, i) for i in range(skipped + 1))
     return max(0.0, 1 - 2 * outside / 2**count)
 
 
 def median_interval(values):
-    """(low, high, confidence) of the median of VALUES."""
+    """Returns (low, high, confidence) of the median of VALUES."""
     values, skipped = sorted(values), 0
     while 2 * skipped + 3 < len(values) and coverage(len(values), skipped + 1) >= CONFIDENCE:
         skipped += 1
@@ -27,7 +27,7 @@ def median_interval(values):
 
 
 def of_runs(runs):
-    """The report of several processes' RUNS, lists of the times of their steps.
+    """Returns the report of several processes' RUNS, lists of the times of their steps.
 
     Steps of a process resemble each other more than those of two, so the interval is not narrower than that of the
     processes' own medians."""
@@ -41,25 +41,25 @@ def of_runs(runs):
 
 
 def width(told):
-    """Of the interval, as a part of the median."""
+    """Returns the interval's width relative to the median."""
     low, high = told["interval_ms"]
     return (high - low) / told["ms"]
 
 
 def ratio_of_medians(new, old):
-    """(ratio, low, high, confidence) of two results of of_runs that have nothing to do with each other."""
+    """Returns (ratio, low, high, confidence) of two results of of_runs, measured independently."""
     low, high = new["interval_ms"][0] / old["interval_ms"][1], new["interval_ms"][1] / old["interval_ms"][0]
     return new["ms"] / old["ms"], low, high, min(new["confidence"], old["confidence"])
 
 
 def ratio_of_pairs(pairs):
-    """The same of PAIRS (new, old), each measured one right after the other."""
+    """Returns the same for PAIRS (new, old), each measured one right after the other."""
     ratios = [new / old for new, old in pairs]
     return (statistics.median(ratios), *median_interval(ratios))
 
 
 def of_rounds(runs):
-    """The ratio to the floor of several processes' RUNS, which tell those of their rounds; nothing without them."""
+    """Returns the ratio to the floor over several processes' RUNS, from the ratios of their rounds; nothing without these."""
     ratios = [ratio for run in runs for ratio in run.get("ratios", ())]
     if not ratios:
         return {}
@@ -68,7 +68,7 @@ def of_rounds(runs):
 
 
 def verdict(ratio, margin=MARGIN):
-    """"slower", "faster", "same" (within the margin), or "?": the interval allows several of these."""
+    """Returns "slower", "faster", "same" (within the margin), or "?" if the interval allows several of these."""
     _, low, high, confidence = ratio
     if confidence < CONFIDENCE:
         return "?"

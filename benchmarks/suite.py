@@ -29,12 +29,12 @@ GRADIENT_BYTES = 4 * 4618762
 
 
 def python(environment, program, *options):
-    """A peer: its ENVIRONMENT in build/peers, and its command."""
+    """Returns a peer: its ENVIRONMENT in build/peers, and its command."""
     return environment, INSTALLED / environment / "bin/python", "-B", PEERS / program, "--json", *options
 
 
 def mpirun(processes):
-    """The prefix of a command that runs as PROCESSES processes, also as root and on fewer cores."""
+    """Returns the prefix of a command that runs as PROCESSES processes, also as root and on fewer cores."""
     root = ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
     return "env", *root, "mpirun", "-n", str(processes), "--oversubscribe", "--bind-to", "none"
 
@@ -82,7 +82,7 @@ BENCHMARKS = {
 }
 LONG = ["published", "prices", "exactness", "predictions", "stages", "synthesis", "random_models"]  # --quick omits them unless they are named
 
-STEPS = ["notebook_step", "wide_step", "transformer_step", "generate"]  # which can have another precision
+STEPS = ["notebook_step", "wide_step", "transformer_step", "generate"]  # these can have another precision
 
 # The model as the peers' programs take it; bench_step knows it by name. Then how much of it is measured: rounds of ours
 # and each peer in turns, our steps and floors a round, the peers' steps.
@@ -111,7 +111,7 @@ SMALL_STEPS = {"full": "--steps 120 --warmup 10 --rounds 4", "quick": "--steps 4
 
 
 class Peers:
-    """Those that are installed; why the others are absent, by name."""
+    """The installed peers, and the reason for each absent one."""
 
     def __init__(self, needed, forced=None):
         """NEEDED: the environments of build/peers that setup installs; FORCED: the CPU level."""
@@ -129,7 +129,7 @@ class Peers:
         setup.wait()
 
     def run(self, name, needed, *command):
-        """The JSON objects that the peer prints; none where it is absent, which is then noted once."""
+        """Returns the JSON objects that the peer prints; none if it is absent, which is noted once."""
         if name in self.absent:
             return []
         try:
@@ -143,7 +143,7 @@ class Peers:
 
 
 def summary(runs):
-    """One result of several processes' results, which have samples_ms or, where they are of an older build, ms_median."""
+    """Returns one result for several processes' RUNS, which have samples_ms or, if their build is older, ms_median."""
     result = {name: runs[0][name] for name in ("threads", "version", "kernels") if name in runs[0]}
     result |= samples.of_runs([run.get("samples_ms") or [run["ms_median"]] for run in runs])
     result |= samples.of_rounds(runs)
@@ -152,7 +152,7 @@ def summary(runs):
 
 
 def best(runs):
-    """The machine's best rates over all our RUNS, so that the runs share one floor."""
+    """Returns the machine's best rates over all our RUNS, so all runs have the same floor."""
     result = {}
     for name in ("gflops_peak", "bandwidth_gbs", "fma_gflops", "read_gbs"):
         result |= {name: max(run[name] for run in runs)} if all(name in run for run in runs) else {}
@@ -163,8 +163,8 @@ def best(runs):
     return result
 
 
-MORE = 2  # times as many rounds at most, where they are needed
-WIDE = 0.1  # an interval wider than this part of the median asks for more
+MORE = 2  # times as many rounds at most, if they are needed
+WIDE = 0.1  # if the interval is wider than this share of the median, more rounds follow
 
 
 class Suite:
@@ -189,13 +189,13 @@ class Suite:
         return lines
 
     def measure(self, name):
-        """The result of the benchmark NAME, with the noise meanwhile; None if it cannot be measured here."""
+        """Returns the result of the benchmark NAME and the noise during it; None if it cannot be measured here."""
         self.watch = noise.Watch()
         result = getattr(self, name)()
         return result and result | ({"precision": self.precise[1]} if self.precise else {}) | {"noise": self.watch.told()}
 
     def rounds(self, planned, runs):
-        """Numbers of rounds: PLANNED ones, then more while RUNS, results that have samples_ms, tell too little."""
+        """Yields the numbers of rounds: PLANNED ones, then more while the interval of RUNS, results with samples_ms, is wide."""
         for number in range(planned if self.quick else planned * MORE):
             if number >= planned and self.watch.told()["quiet"] and samples.width(summary(runs)) <= WIDE:
                 return
@@ -208,7 +208,7 @@ class Suite:
         return result | {"ms_median": result["ms"]}
 
     def step(self, job):
-        """Ours, and by name ours as a plain pipeline and the peers."""
+        """Returns our result and, by name, those of our plain pipeline and of the peers."""
         amount = JOBS[job]["quick" if self.quick else "full"]
         looping, others = [], {"plain": []}
         for number in self.rounds(amount["rounds"], looping):
@@ -238,7 +238,7 @@ class Suite:
         return result | {"ms_median": result["ms"]}
 
     def race_transformer(self, name, ours, variants, peers, batch=None):
-        """OURS and by name its VARIANTS, all with the same model, and the PEERS, whose line for BATCH counts."""
+        """Runs OURS, its VARIANTS by name, and the PEERS with the same model. A peer's line for BATCH counts."""
         amount = TRANSFORMER["quick" if self.quick else "full"]
         runs, others, pairs = [], {variant: [] for variant in variants}, {variant: [] for variant in variants}
         for number in self.rounds(amount["rounds"], runs):
@@ -264,7 +264,7 @@ class Suite:
         return result | {"peers": {peer: run["ms"] for peer, run in summaries.items()}, "peer_runs": summaries}
 
     def transformer_step(self):
-        """Peers run in turns with ours; variants: kernels sharded over data, and the article's eight coordinates."""
+        """A training step. Peers take turns with ours; variants: kernels sharded over data, and the article's eight coordinates."""
         variants = {"fsdp": TWO + " --fsdp", "2x2x2, fsdp": EIGHT + " --fsdp"}
         return self.race_transformer("transformer_step", TWO, variants, TRANSFORMER_PEERS)
 
@@ -280,7 +280,7 @@ class Suite:
         return self.race_transformer("generate_bf16", one, {"precision bf16": one + " --precision bf16"}, [])
 
     def small_step(self, *command):
-        """The step of a small transformer at eight coordinates, which the processes of COMMAND are, or threads."""
+        """Returns the step of a small transformer at eight coordinates: processes started by COMMAND or, without it, threads."""
         options = [*SMALL.split(), *EIGHT.split(), "--fsdp", *SMALL_STEPS["quick" if self.quick else "full"].split()]
         program = self.build / "benchmarks/bench_transformer"
         with self.watch:
@@ -290,7 +290,7 @@ class Suite:
         return result | {"ms_median": result["ms"]}
 
     def processes(self):
-        """Eight of mpirun's, on however many cores; the floor: eight threads, in turns with them."""
+        """Milliseconds of a step by eight processes, on any number of cores; the floor: eight threads, in turns with them."""
         runs, threads = [], []
         for _ in self.rounds(2 if self.quick else 6, runs):
             threads.append(self.small_step())
@@ -303,7 +303,7 @@ class Suite:
     # ---- the rest
 
     def attention(self):
-        """Milliseconds of attention in all these passes, one after another; the floor: at the rate of products of the
+        """Milliseconds of attention in all measured passes, one after another; the floor: at the rate of products of the
         same sizes."""
         quick = ["--widths", "32,128", "--sequences", "128", "--seconds", "0.002"] if self.quick else []
         lines = self.ours("benchmarks/bench_attention", *quick)
@@ -313,7 +313,7 @@ class Suite:
         return result | {"ratio": result["ms"] / result["floor_ms"], "peers": {}, "attention": lines}
 
     def products(self):
-        """Milliseconds of all these products by ours, one after another; the floor: at the rate of multiply-adds."""
+        """Milliseconds of all measured products, one after another; the floor: at the rate of multiply-adds."""
         quick = ["--shapes", "1", "--rows", "8,64", "--seconds", "0.002"] if self.quick else []
         lines = self.ours("benchmarks/bench_products", *quick)
         products = [line for line in lines if line["benchmark"] == "products"]
@@ -338,12 +338,12 @@ class Suite:
         return self.peers.run("gloo", *python("torch", "collectives_gloo.py"), "--seconds", seconds, "--sizes", *sizes)
 
     def openmpi_calls(self, sizes, seconds):
-        """A run for each group: whoever is not in a group would take a core while it waits."""
+        """A run for each group: processes outside of the group would use a core while they wait."""
         runs = [self.peers.run("openmpi", "mpi", *mpirun(group), INSTALLED / "mpi/collectives_mpi", seconds, *sizes) for group in GROUPS]
         return sum(runs, []) if all(runs) else []
 
     def collectives(self):
-        """The figure to compare is the sum of all gradients over 2, in place; calls and peer_calls have the others."""
+        """The main figure is the sum of all gradients over 2 coordinates, in place; calls and peer_calls have the others."""
         sizes = [4, 1 << 10, 1 << 14, 1 << 18, 1 << 22, GRADIENT_BYTES] + ([] if self.quick else [1 << 26])
         sizes, seconds = list(map(str, sizes)), "0.02" if self.quick else "0.2"
         peers = {"gloo": self.gloo_calls, "openmpi": self.openmpi_calls} if self.with_peers else {}
@@ -373,7 +373,7 @@ class Suite:
         return result
 
     def schedule_overhead(self):
-        """Milliseconds per action; the floor only calls the functions that the actions call."""
+        """Milliseconds per action; the floor: calls of the actions' functions alone."""
         steps = "200" if self.quick else "2000"
         runs = [self.ours("benchmarks/bench_schedule_overhead", "--steps", steps)[0] for _ in range(6)]
         result = dict(sorted(runs, key=lambda run: run["ms"])[len(runs) // 2])
@@ -382,7 +382,7 @@ class Suite:
         return result | {"threads": 1, "ratio": result["ms"] / result["floor_ms"], "peers": {}}
 
     def timed_start(self, program, *options):
-        """Milliseconds from exec to the end of PROGRAM's first line of output, and its output."""
+        """Returns the milliseconds from exec to the end of PROGRAM's first line of output, and the output."""
         command = [self.build / program, *options]
         with self.watch:
             began = time.perf_counter()
@@ -395,13 +395,13 @@ class Suite:
         return ms, list(map(json.loads, lines))
 
     def our_startup(self):
-        """By our clock, and as the driver says, in ticks of 10 ms."""
+        """Returns the time by our clock, and the driver's own figure, in ticks of 10 ms."""
         ms, lines = self.timed_start("drivers/looping_pipeline", "--json", "--steps", "1")
         return lines[-1] | {"startup_ms": ms}
 
     def next_startup(self):
-        """The second of two runs, and the first one's time. A virtual machine returns memory to its host after some free
-        seconds, and the first process that touches it again waits for the host."""
+        """Returns the second of two runs, and the first one's time. A virtual machine returns memory to its host after it has been
+        free for some seconds, and the first process that touches it again waits for the host."""
         paused = self.our_startup()["startup_ms"]
         return self.our_startup() | {"paused_ms": paused}
 
@@ -433,28 +433,28 @@ class Suite:
         return result
 
     def predictions(self):
-        """The median of predicted over measured; rows have each layout."""
+        """The median of predicted over measured times; rows have each layout."""
         rows = predictions.measure(self.build, self.quick, self.watch)
         result = {"benchmark": "predictions", "threads": 2} | samples.of_runs([[row["ms"] for row in rows]])
         result |= {"floor_ms": 0, "peers": {}, "predictions": rows}
         return result | {"ratio": statistics.median(row["ratio"] for row in rows)}
 
     def stages(self):
-        """Milliseconds for a thousand tokens on two cores; the floor: half of those on one. rows have each pair."""
+        """Milliseconds for a thousand tokens on two cores; the floor: half of the time on one. rows have each pair."""
         rows = stages.measure(self.build, self.quick, self.watch)
         one, two = rows[-1]["first_value"], rows[-1]["second_value"]
         result = {"benchmark": "stages", "threads": 2} | samples.of_runs([[1e6 / two]])
         return result | {"floor_ms": 1e6 / one / 2, "ratio": 2 * one / two, "peers": {}, "stages": rows}
 
     def synthesis(self):
-        """Milliseconds of a step with schedules that were searched for, all jobs together; the floor: the best named ones."""
+        """Milliseconds of a step with synthesized schedules, summed over jobs; the floor: the best named schedules."""
         rows = synthesis.measure(self.build, self.quick, self.watch)
         result = {"benchmark": "synthesis", "threads": 2} | samples.of_runs([[sum(row["median_ms"] for row in rows)]])
         result |= {"floor_ms": sum(row["named_median_ms"] for row in rows), "peers": {}, "synthesis": rows}
         return result | {"ratio": statistics.median(row["ratio"] for row in rows)}
 
     def random_models(self):
-        """Simulated milliseconds of schedules that were searched for, all models together; the floor: the bounds."""
+        """Simulated milliseconds of synthesized schedules, summed over models; the floor: the bounds."""
         rows = random_models.measure(self.build, self.quick)
         result = {"benchmark": "random_models", "threads": 1} | samples.of_runs([[sum(row["found_ms"] for row in rows)]])
         result |= {"floor_ms": sum(row["bound_ms"] for row in rows), "peers": {}, "random_models": rows}

@@ -1,4 +1,4 @@
-"""gpu_model - predicts a step on a GPU with given figures, from the calls to a GPU that computes nothing.
+"""gpu_model - predicts a step's time on a GPU of given figures, from the calls that a run makes to a fake GPU.
 
 The account of a run (tests/fake_cuda/fake.h) has each product with its sizes, type and bytes, and each kernel with its
 blocks and its parameters. From the parameters come the bytes that a kernel reads and writes at least: each array once.
@@ -28,16 +28,16 @@ sys.path.append(str(ROOT / "tests/spmd/device"))
 
 
 def null_cuda():
-    """The module that counts."""
+    """Returns the module that counts calls."""
     try:
         import null_cuda as module
-    except ImportError as error:  # a build that was brought without its tests' sources
+    except ImportError as error:  # a build that was packed without the tests' sources
         raise Failure("tests/spmd/device/null_cuda.py is not here") from error
     return module
 
 
 def on_null_cuda(build, job, ask):
-    """The result of ASK(counter, build, record, driver, *options) for JOB on a GPU that computes nothing."""
+    """Returns ASK(counter, build, record, driver, *options) for JOB on a GPU that computes nothing."""
     build = pathlib.Path(build)
     driver = build / "drivers" / job.program
     if not (build / "tests/null_cuda").is_dir() or not driver.exists():
@@ -50,8 +50,8 @@ def on_null_cuda(build, job, ask):
 
 
 def count_step(build, job, account):
-    """The result of ACCOUNT for a step of JOB, on all its devices. All passes after the first do the same work, so with more
-    than three passes the second and the third are counted."""
+    """Returns ACCOUNT's result for a step of JOB on all its devices. All passes after the first do the same work, so if there are
+    more than three, only the second and the third are run."""
     if job.passes > 3:
         two, three = (count_step(build, of_passes(job, passes), account) for passes in (2, 3))
         return {name: two.get(name, 0) + (job.passes - 2) * (three.get(name, 0) - two.get(name, 0)) for name in two.keys() | three.keys()}
@@ -59,19 +59,19 @@ def count_step(build, job, account):
 
 
 def needs_of(told):
-    """(tokens of a step, operations that a token needs) of the last line that the driver transformer has TOLD."""
+    """Returns (tokens of a step, operations for a token) from the last line of TOLD, the output of the driver transformer."""
     speed = told["tokens_per_second"]
     return round(speed * told["median_ms"] / 1e3), round(told["mfu"] * told["products_flops_per_second"] / speed)
 
 
 def speed_of(tokens, flops, ms, gpu, devices=1):
-    """Of a step of so many TOKENS, each of which needs FLOPS."""
+    """Returns the speed of a step that takes MS for TOKENS tokens of FLOPS operations each."""
     speed = 1e3 * tokens / ms / devices
     return {"tokens_per_second": speed, "share_of_peak": speed * flops / (gpu["bf16"] * 1e12), "flops_a_token": flops}
 
 
 def find_needs(build, job):
-    """needs_of a run of JOB."""
+    """Returns needs_of for a run of JOB."""
     def ask(counter, *run):
         result, _ = counter.run(*run, "--steps", "1", "--json")
         if result.returncode:
@@ -83,14 +83,14 @@ def find_needs(build, job):
 
 
 def step(build, gpu, job, counted=NONE):
-    """A step of JOB, as predicted. COUNTED: its kernels in the table of counts."""
+    """Returns the predicted step of JOB. COUNTED: its kernels in the table of counts."""
     sums = count_step(build, job, lambda lines: totals(lines, gpu, null_cuda().WAITS, counted))
     result = predict(sums, gpu, job.devices)
     return result | (speed_of(*find_needs(build, job), result["ms"], gpu, job.devices) if job.published else {})
 
 
 def kernels(build, gpu, job, counted=NONE):
-    """Rows of the kernels and products of such a step, the longest first."""
+    """Returns a row for each kernel and product of such a step, the longest first."""
     sums = count_step(build, job, lambda lines: by_kernel(lines, gpu, counted))
     rows = [{"part": key[0], "kernel": key[1], "longest": key[2], "launches": count / job.devices, "gb": sums.get((key, "bytes"), 0) / job.devices / 1e9,
              "ms": 1e3 * sums[key, "s"] / job.devices} for (key, field), count in sums.items() if field == "count"]
@@ -98,13 +98,13 @@ def kernels(build, gpu, job, counted=NONE):
 
 
 def article(build, gpu, model, precision):
-    """A step of the article's MODEL, as predicted."""
+    """Returns the predicted step of the article's MODEL."""
     sizes = " ".join(f"--{name} {value}" for name, value in model.items())
     return step(build, gpu, Job("looping_pipeline", f"{ALONE} {sizes} --precision {precision}"))
 
 
 def table(results):
-    """Markdown: a row a job, by name."""
+    """Returns a Markdown table with a row for each job, by name."""
     yield "| job | launches | products ms | attention | optimizer | other kernels | copies, NCCL | device | host | waits | step | floor / step | with attention's |"
     yield "| --- |" + " ---: |" * 12
     for name, result in results.items():
@@ -114,7 +114,7 @@ def table(results):
 
 
 def speeds(results):
-    """The same of the jobs that others have run, beside their published figures."""
+    """Returns the same table for published jobs, beside the published figures."""
     yield "| job | tokens a second | of the peak | others: tokens a second, of the peak |"
     yield "| --- | ---: | ---: | --- |"
     for name, result in results.items():

@@ -25,19 +25,20 @@ from gpu_model.jobs import COUNTED, JOBS, counted_run
 from programs import Failure, note
 
 CUDA, LIBRARIES = ROOT / "build/cuda", ROOT / "build/ptx/tests/ptx/libraries"
-TO = "SL_PTX_COUNTS"  # the file to which the executor appends a line a launch
-LEAST, OFF = 100000, 0.02  # counts of so many are told that are off by more than this share
-DRAWN = 0.01  # the share of a count that is drawn, at most
+TO = "SL_PTX_COUNTS"  # names the file to which the executor appends a line for each launch
+LEAST, OFF = 100000, 0.02  # counts from LEAST on are reported if they differ by more than the share OFF
+DRAWN = 0.01  # the largest share of a count that depends on the drawn order of lanes
 
 
 def code_of(program):
-    """Machine code of each kernel of PROGRAM, by name."""
+    """Returns the machine code of each kernel of PROGRAM by name."""
     return {name.removeprefix(".text."): image.data[fields[4]:fields[4] + fields[5]] for image in images.images(program)
             for name, fields in image.sections if name.startswith(".text.")}
 
 
 def lengths_of(program, kept):
-    """Instructions of PTX and of machine code, by kernel of PROGRAM. KEPT: a folder of folders with PTX, of which the newest counts."""
+    """Returns the numbers of PTX and machine instructions by kernel of PROGRAM. KEPT: a folder of folders with PTX; the newest one
+    is read."""
     ptx = {}
     for path in sorted(kept.glob("*/*.ptx"), key=os.path.getmtime):
         ptx |= counts.statements(path.read_text())
@@ -45,7 +46,7 @@ def lengths_of(program, kept):
 
 
 def launches_of(job, cuda, libraries):
-    """A line for each launch of JOB, a step."""
+    """Returns a line for each launch of JOB, a step."""
     with tempfile.TemporaryDirectory() as work:
         text, to = pathlib.Path(work, "text"), pathlib.Path(work, "counts")
         text.write_text("".join(f"{number} bottles of beer on the wall\n" for number in range(2000)))
@@ -62,7 +63,7 @@ def launches_of(job, cuda, libraries):
 
 
 def rows_of(name, run, cuda=CUDA, libraries=LIBRARIES):
-    """Of the kernels of a RUN of the job NAME."""
+    """Returns the rows of all kernels in RUN of the job NAME."""
     job = counted_run(JOBS[name], run)
     program = cuda / "drivers" / job.program
     if not program.exists() or not libraries.is_dir():
@@ -71,7 +72,8 @@ def rows_of(name, run, cuda=CUDA, libraries=LIBRARIES):
 
 
 def remade(names, cuda=CUDA, libraries=LIBRARIES, path=counts.TABLE):
-    """Writes the rows of jobs between the rows of other jobs; returns lines about kernels that do not keep to the rule."""
+    """Writes the rows of the jobs NAMES and keeps those of other jobs. Returns lines about kernels whose counts do not grow as
+    their work does."""
     others = [row for job, kernels in counts.read(path).items() if job not in names for runs in kernels.values() for row in runs.values()]
     made = [row for name in names for run in counts.RUNS for row in rows_of(name, run, cuda, libraries)]
     counts.write(others + made, path)
@@ -84,7 +86,8 @@ def remade(names, cuda=CUDA, libraries=LIBRARIES, path=counts.TABLE):
 
 
 def alike(made, row):
-    """But for the order in which lanes that have parted go on, which is drawn: by it instructions are issued together, or not."""
+    """Returns whether two rows agree. If lanes have diverged, the drawn order decides which instructions are issued together, so
+    these counts may differ a little."""
     if not made or not row:
         return False
     pairs = [(getattr(made, count), getattr(row, count)) for count in (*counts.KINDS, *counts.COUNTS)]
@@ -93,7 +96,7 @@ def alike(made, row):
 
 
 def compared(name, cuda=CUDA, libraries=LIBRARIES, path=counts.TABLE):
-    """Lines about kernels whose counts in the small run of the job NAME are others than the table's."""
+    """Returns lines about kernels whose counts in the small run of the job NAME differ from the table's."""
     table = {kernel: runs["small"] for kernel, runs in counts.read(path)[name].items() if "small" in runs}
     made = {row.kernel: row for row in rows_of(name, "small", cuda, libraries)}
     for kernel in sorted(table.keys() | made.keys()):

@@ -32,7 +32,7 @@ STATEMENT = re.compile(r"^\s*(?:@!?%p\d+\s+)?[a-z][\w.]*(?:\s[^;]*)?;", re.MULTI
 
 class Row(collections.namedtuple("Row", ("job", "run", "kernel", "launches", "blocks", "work", *KINDS, *COUNTS, "ptx", "machine"))):
     def slots(self):
-        """In which a processor's schedulers issue its instructions."""
+        """Issue slots: machine instructions that a processor's schedulers issue."""
         return sum(getattr(self, kind) for kind in KINDS) * self.machine / self.ptx
 
 
@@ -45,12 +45,12 @@ def work_of(function, blocks, parameters):
 # ---- making the table
 
 def statements(text):
-    """Instructions that each kernel of PTX has, by name."""
+    """Returns the number of instructions of each kernel in the PTX TEXT, by name."""
     return {name: len(STATEMENT.findall(body)) for name, body in ENTRY.findall(text)}
 
 
 def instructions(code):
-    """Instructions of machine code, without the filling behind its end: a branch to itself, and operations that do nothing."""
+    """Returns the number of instructions in machine CODE without the padding at its end: a branch to itself, and NOPs."""
     operations = [struct.unpack_from("<H", code, at)[0] & OPERATION for at in range(0, len(code), INSTRUCTION)]
     while operations and operations[-1] == NOP:
         operations.pop()
@@ -58,12 +58,13 @@ def instructions(code):
 
 
 def parameter(value):
-    """The value of a word of an account or of a kernel's parameter; None for an address (sizes have at most 32 bits)."""
+    """Returns VALUE, a word of an account or a kernel's parameter; None for an address (sizes have at most 32 bits)."""
     return number(value) if isinstance(value, str) else value if value < 1 << 32 else None
 
 
 def rows_of(job, run, lines, lengths):
-    """Of a RUN of JOB: LINES, a JSON object a launch; LENGTHS: instructions of PTX and of machine code, by kernel."""
+    """Returns the rows of RUN of JOB. LINES: a JSON object for each launch; LENGTHS: numbers of PTX and machine instructions by
+    kernel."""
     sums, found = collections.defaultdict(collections.Counter), collections.defaultdict(set)
     for line in lines:
         launch = json.loads(line)
@@ -87,7 +88,7 @@ def write(rows, path=TABLE):
 # ---- reading it
 
 def read(path=TABLE):
-    """The rows, by job, kernel and run."""
+    """Returns the rows by job, kernel and run."""
     table = collections.defaultdict(lambda: collections.defaultdict(dict))
     with open(path, newline="") as file:
         for words in csv.DictReader(file):
@@ -97,8 +98,8 @@ def read(path=TABLE):
 
 
 def differences(runs, least=0):
-    """By how much each count of the larger run differs from the smaller one's, scaled by the work, as a share of it; counts of
-    fewer than LEAST are left out."""
+    """Returns for each count the relative difference between the larger run's and the smaller run's, scaled by the work. Counts
+    below LEAST are left out."""
     small, large = (runs[run] for run in RUNS)
     grown = large.work / small.work
     told = {name: (getattr(small, name) * grown, getattr(large, name)) for name in (*KINDS, *COUNTS)}
@@ -106,16 +107,16 @@ def differences(runs, least=0):
 
 
 class Launch(typing.NamedTuple):
-    """Counts of a launch, as they grow with its work."""
+    """Counts of one launch, scaled by its work."""
 
     slots: float
     products: float  # of 16 x 8 x 16
     sectors: float
-    passes: float  # over shared memory, at least
+    passes: float  # over shared memory, without conflicts
 
 
 def launch_of(kernels, function, blocks, parameters):
-    """The row of KERNELS, the kernels of a job, for a launch; None: they do not have it."""
+    """Returns the counts of a launch of FUNCTION by KERNELS, the rows of a job; None if they lack the kernel."""
     runs = kernels.get(function)
     if not runs:
         return None

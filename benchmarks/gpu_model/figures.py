@@ -24,7 +24,8 @@ NAMES = {r"H100 (80GB HBM3|SXM)": "H100", r"H200$": "H200", r"A100-SXM4-80GB": "
 
 
 def figures_of(name, text):
-    """The figures to predict the GPU NAME by, and their name: those in TEXT, the GPU's own, or else an H100's."""
+    """Returns the figures that predict the GPU NAME, and the name of the figures: those in TEXT; without TEXT the GPU's own, or
+    an H100's."""
     if text:
         return read_gpu(text, "--gpu"), text
     own = next((figures for pattern, figures in NAMES.items() if re.search(pattern, name)), None)
@@ -32,7 +33,7 @@ def figures_of(name, text):
 
 
 def read_gpu(text, option="--predict"):
-    """H100 with the figures in TEXT in place of its own: "H100,bandwidth=4800"."""
+    """Returns an H100's figures, some of them replaced by TEXT: "H100,bandwidth=4800"."""
     gpu = {}
     for word in text.split(","):
         name, equals, value = word.partition("=")

@@ -5,7 +5,7 @@ import typing
 
 
 class Others(typing.NamedTuple):
-    """Who has published how many tokens a second of an H100, and whether of the same model."""
+    """A published figure: its source, tokens a second of one H100, and whether the model is the same."""
 
     who: str
     speed: float
@@ -13,13 +13,13 @@ class Others(typing.NamedTuple):
 
 
 class Job(typing.NamedTuple):
-    """A driver's run on so many DEVICES, which have equal shares of a step, and the figures that others have published of it."""
+    """A driver's run on DEVICES devices, which have equal shares of a step, and the figures that others have published."""
 
     program: str
     options: str
     devices: int = 1
     published: tuple = ()
-    passes: int = 1  # of a step: if there are more than three, two and three of them are counted in place of all
+    passes: int = 1  # of a step; if there are more than three, runs of two and of three passes are counted
 
 
 ALONE = "--mesh data=1,model=1 --schedule plain"
@@ -52,28 +52,28 @@ PUBLISHED = {
 
 
 def quoted(family, more=""):
-    """A step of the model of FAMILY, with MORE options."""
+    """Returns a step of the model of FAMILY, with MORE options."""
     words = " ".join(f"--{name} {size}" for name, size in (SIZES[family] | STEP).items())
     options = f"train --data text {ONE} --precision bf16 --keep-logits {FAMILIES[family]} {words} {more}"
     return Job("transformer", options.strip(), 1, PUBLISHED[family], STEP["accumulate"])
 
 
 def of_passes(job, passes):
-    """A step of so many PASSES, each of which is as in JOB."""
+    """Returns JOB with PASSES passes in a step."""
     batch = int(re.search(r"--batch (\d+)", job.options).group(1)) * passes // job.passes
     options = re.sub(r"--accumulate \d+", f"--accumulate {passes}", re.sub(r"--batch \d+", f"--batch {batch}", job.options))
     return job._replace(options=options, passes=passes)
 
 
 def of_sizes(job, sizes):
-    """JOB with SIZES in place of its own."""
+    """Returns JOB with other SIZES."""
     words = job.options.split()
     given = {f"--{name}": str(size) for name, size in sizes.items()}
     return job._replace(options=" ".join(given.get(before, word) for before, word in zip(["", *words], words)))
 
 
 def smaller(job):
-    """Two passes of a quoted JOB with a small model, that only try a build."""
+    """Returns two passes of a quoted JOB with a small model, to try a build."""
     return of_sizes(of_passes(job, 2), SMALL)
 
 
@@ -106,7 +106,7 @@ VOCABULARIES = {"50304": 8 * 3144, "151936": 8 * 2374}
 
 
 def counted_run(job, run):
-    """The RUN, "small" or "large", of JOB."""
+    """Returns the run of JOB that RUN names, "small" or "large"."""
     sizes, passes = RUNS[job.program][run], min(job.passes, 2)
     vocabulary = {"vocab-size": VOCABULARIES[size] for size in re.findall(r"--vocab-size (\d+)", job.options)}
     return of_sizes(job, sizes | vocabulary | {"batch": passes * sizes["batch"], "accumulate": passes})._replace(passes=passes)

@@ -1,4 +1,4 @@
-"""pricing - the time of an account's lines on a GPU of given figures, and of the step that they make."""
+"""pricing - computes the time of an account's lines on a GPU of given figures, and of the whole step."""
 
 import collections
 
@@ -6,12 +6,12 @@ from gpu_model.counts import SECTOR, launch_of
 from gpu_model.formulas import ATTENTION, BYTES, FLOPS, NEEDED, OPTIMIZERS, PARAMETERS, TENSOR_FLOPS, function_of, number
 
 NONE = {}  # nothing is counted
-SCHEDULERS = 4  # of a processor, each of which issues an instruction in a cycle
+SCHEDULERS = 4  # of a processor; each issues an instruction in a cycle
 PRODUCT = 2 * 16 * 8 * 16  # operations of an instruction of tensor cores
 
 
 def bounds_of(function, blocks, parameters, gpu, kernels):
-    """Seconds that each kind of work of a launch takes by itself. KERNELS: the counts of some kernels."""
+    """Returns the seconds that each kind of work of a launch takes by itself. KERNELS: the counts of some kernels."""
     filled = min(1.0, blocks / gpu["processors"])
     share = filled * gpu["kernels_reach"]
     bounds = {"bytes": BYTES[function](parameters) / (share * gpu["bandwidth"] * 1e9)}
@@ -19,7 +19,7 @@ def bounds_of(function, blocks, parameters, gpu, kernels):
     if not counted:
         flops, products = (table[function](parameters) if function in table else 0 for table in (FLOPS, TENSOR_FLOPS))
         return bounds | {"arithmetic": flops / (share * gpu["f32"] * 1e12), "products": products / (filled * gpu["attention_reach"] * gpu["bf16"] * 1e12)}
-    cycles = filled * gpu["processors"] * gpu["clock"] * 1e6  # of all processors that have blocks, a second
+    cycles = filled * gpu["processors"] * gpu["clock"] * 1e6  # a second, of all processors that have blocks
     return bounds | {
         "cache": counted.sectors * SECTOR / (filled * gpu["cache"] * 1e9),
         "issue": counted.slots / (gpu["issue_reach"] * SCHEDULERS * cycles),
@@ -29,7 +29,7 @@ def bounds_of(function, blocks, parameters, gpu, kernels):
 
 
 def price_launch(name, blocks, parameters, gpu, kernels=NONE):
-    """(part of the step, bytes, seconds on the device, the kind of work that takes them)"""
+    """Returns (part of the step, bytes, seconds on the device, the slowest kind of work)."""
     function = function_of(name)
     shortest = 1e-6 * gpu["kernel_us"]
     if function not in BYTES or len(parameters) != PARAMETERS.get(function, len(parameters)):
@@ -41,7 +41,7 @@ def price_launch(name, blocks, parameters, gpu, kernels=NONE):
 
 
 def least_of(name, parameters, gpu):
-    """Seconds that attention's arithmetic takes at least; on tensor cores as products of its type."""
+    """Returns the least seconds of attention's arithmetic; on tensor cores, of products of its type."""
     function = function_of(name)
     if len(parameters) != PARAMETERS.get(function, len(parameters)):
         return 0.0
@@ -51,7 +51,7 @@ def least_of(name, parameters, gpu):
 
 
 def price_product(m, n, k, kind, moved, gpu):
-    """(flops, seconds, the kind of work that takes them)"""
+    """Returns (flops, seconds, the slowest kind of work)."""
     flops = 2 * m * n * k
     bounds = {
         "products": flops / (gpu["products_reach"] * gpu[kind] * 1e12),
@@ -69,8 +69,8 @@ def price_copy(kinds, moved, gpu):
 
 
 def totals(lines, gpu, waits, kernels=NONE):
-    """Sums over an account's LINES, by (part, "count", "bytes", "flops" or "s"). WAITS: the calls that wait. KERNELS: counts
-    of some kernels."""
+    """Returns sums over an account's LINES by (part, unit); the unit is "count", "bytes", "flops" or "s". WAITS: the calls that
+    wait. KERNELS: counts of some kernels."""
     sums = collections.Counter()
 
     def add(part, **more):
@@ -97,8 +97,8 @@ def totals(lines, gpu, waits, kernels=NONE):
 
 
 def by_kernel(lines, gpu, kernels=NONE):
-    """Sums over the launches and products of an account's LINES, by ((part, kernel, limit), "count", "bytes" or "s"); the
-    limit takes longest, and a product's kernel is its sizes."""
+    """Returns sums over the launches and products of an account's LINES by ((part, kernel, limit), unit); the unit is "count",
+    "bytes" or "s". The limit is the slowest kind of work; a product is named by its sizes."""
     sums = collections.Counter()
     for _, kind, name, *rest in lines:
         if kind == "launch":
@@ -120,7 +120,7 @@ PARTS = ("products", "attention", "optimizer", "kernels", "communication")
 
 
 def predict(sums, gpu, devices=1):
-    """The step, in milliseconds, of the totals of one on all DEVICES, which have equal shares of it."""
+    """Returns a step's times in milliseconds. SUMS: its totals over all DEVICES, which have equal shares."""
 
     def of(part, name):
         return sum(value for (key, field), value in sums.items() if key.split()[0] == part and field == name) / devices

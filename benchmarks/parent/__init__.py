@@ -1,7 +1,7 @@
-"""parent - a build of the newest commit whose code differs from this tree's, for --against parent.
+"""parent - builds the newest commit whose code differs from this tree's, for --against parent.
 
-The build is in build/parent/COMMIT. It is made once, and builds of other commits are removed. If mounting is allowed, the
-compiler sees the commit at this tree's path, so ccache finds the files that both have in common.
+The build is in build/parent/COMMIT. It is made once; builds of other commits are removed. If mounting is allowed, the
+compiler sees the commit at this tree's path, so ccache finds all files that both have in common.
 """
 
 import pathlib
@@ -15,13 +15,13 @@ FOLDER, WRITTEN = pathlib.Path("build/parent"), "build/speed.xml"
 CODE = ["*.c", "*.h", "*.cc", "*.cmake", "CMakeLists.txt", "CMakePresets.json", ":!tests", ":!docs"]
 TARGETS = ["benchmarks/all", "looping_pipeline", "transformer"]
 COMMITS = 200  # how far to look back
-SECONDS = 100  # for the build
+SECONDS = 100  # limit for the build
 # $1 is made to look like $2, if that is allowed.
 MOUNTED = 'mount --bind "$1" "$2" && cd "$2" && shift 2 && exec "$@"'
 
 
 class Absent(Exception):
-    """Why there is nothing to compare with, in one line."""
+    """There is nothing to compare with; the text is the reason, in one line."""
 
 
 def git(*words):
@@ -32,7 +32,7 @@ def git(*words):
 
 
 def find():
-    """The newest ancestor whose code is not the one that lies here."""
+    """Returns the newest ancestor whose code differs from the working tree's."""
     if not shutil.which("git"):
         raise Absent("there is no git here")
     try:
@@ -51,7 +51,7 @@ def find():
 
 
 def mounting(source):
-    """The prefix of a command that is to see SOURCE at this tree's path; empty if mounting is not allowed."""
+    """Returns the prefix of a command that sees SOURCE at this tree's path; empty if mounting is not allowed."""
     for options in (["-m"], ["-rm"]):
         prefix = ["unshare", *options, "sh", "-c", MOUNTED, "sh", str(source.absolute()), str(pathlib.Path.cwd())]
         try:
@@ -63,7 +63,7 @@ def mounting(source):
 
 
 def make():
-    """The folder of the build."""
+    """Builds the commit and returns the folder."""
     commit = find()
     source = FOLDER / commit
     build = source / "build/host"
@@ -89,7 +89,7 @@ def make():
 
 
 def tell(lines, absent=None):
-    """Writes a file for tests/summary.py: a test for each of LINES, or one test that is skipped because of ABSENT."""
+    """Writes a file for tests/summary.py: a test for each of LINES, or a single one, skipped for the reason ABSENT."""
     cases = []
     if absent:
         cases.append('<testcase name="beside the parent commit" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/>'
@@ -101,7 +101,7 @@ def tell(lines, absent=None):
 
 
 def open_build(options):
-    """Sets options.against to the folder of the build; returns why there is none."""
+    """Sets options.against to the folder of the build. If there is none, returns the reason."""
     try:
         options.against = str(make())
         return None

@@ -38,7 +38,7 @@ def ppermute(tensor, other, group, rank):
 
 
 def batch_us(operation, arguments, group, count):
-    """Microseconds of a call, of COUNT calls."""
+    """Returns the mean microseconds of COUNT calls."""
     dist.barrier(group)
     began = time.perf_counter()
     for _ in range(count):
@@ -48,7 +48,7 @@ def batch_us(operation, arguments, group, count):
 
 
 def measure_calls(operation, elements, group, rank, seconds):
-    """Sorted times of a few batches, each large enough for the clock: all members double it as the first one says."""
+    """Returns the sorted times of a few batches. All members double a batch until it is long enough for the first one's clock."""
     arguments = (torch.zeros(elements), torch.zeros(elements), group, rank)
     batch_us(operation, arguments, group, 2)  # the first calls take longer
     count, more = 1, torch.ones(1)
@@ -61,7 +61,7 @@ def measure_calls(operation, elements, group, rank, seconds):
 
 
 def measure_group(options, group, rank):
-    """A group's lines."""
+    """Returns the lines of one group."""
     size = dist.get_world_size(group)
     lines, before = [], measure.thread_ticks()
     for operation in psum, ppermute:

@@ -82,7 +82,7 @@ def init_block(key):
 
 
 def block_numbers(stage):
-    """The global numbers of STAGE's layers."""
+    """Returns the global numbers of STAGE's layers."""
     layer = jnp.arange(LAYERS)
     return layer * STAGES + stage if options.schedule == "looping" else stage * LAYERS + layer
 
@@ -98,7 +98,7 @@ def init_parameters(key):
 
 
 def multiply_rounded(a, b):
-    """A times B as bf16, summed in float32."""
+    """Returns A B, operands rounded to bf16, sums in float32."""
     return jnp.matmul(a.astype(jnp.bfloat16), b.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
 
 
@@ -197,7 +197,7 @@ def plain_pipeline(blocks, x, key):
 
 
 def loss_function(parameters, key, inputs, labels):
-    """The mean loss of this coordinate's rows, on the last stage; 0 on the others."""
+    """Returns the mean loss of this coordinate's rows on the last stage, 0 on the others."""
     pipeline = looping_pipeline if options.schedule == "looping" else plain_pipeline
     x = dense(parameters["input"], inputs).reshape(MICROBATCHES, -1, options.hidden)
     x = pipeline(parameters["blocks"], x, key).reshape(-1, options.hidden)
@@ -226,7 +226,7 @@ def stack(tree):
 
 
 def initialize(key):
-    """The state: parameters, and AdamW's two moments."""
+    """Returns the state: parameters, and AdamW's two moments."""
     parameters = stack(init_parameters(key))
     return parameters, jax.tree.map(jnp.zeros_like, parameters), jax.tree.map(jnp.zeros_like, parameters)
 

@@ -25,7 +25,7 @@ AXES = ("dp", "pp", "tp")
 
 
 def mesh_sizes(text):
-    """dp=2,pp=2,tp=2 as a dictionary, 1 for an axis that is left out."""
+    """Returns dp=2,pp=2,tp=2 as a dictionary. An axis that is left out has the size 1."""
     sizes = dict.fromkeys(AXES, 1)
     for word in text.split(","):
         name, _, size = word.partition("=")
@@ -90,24 +90,25 @@ def rounded(x):
 
 
 def rotate(x, cosines, sines):
-    """Pairs of neighbouring columns of x [..., positions, columns]."""
+    """Rotates pairs of neighbouring columns of x [..., positions, columns]."""
     pairs = x.reshape(*x.shape[:-1], -1, 2)
     even, odd = pairs[..., 0], pairs[..., 1]
     return jnp.stack([even * cosines - odd * sines, odd * cosines + even * sines], -1).reshape(x.shape)
 
 
 def split_heads(x, heads):
-    """[rows, positions, columns] to [rows, heads, positions, columns / heads], which decoding need not copy."""
+    """Turns [rows, positions, columns] into [rows, heads, positions, columns / heads], which decoding need not copy."""
     return x.reshape(*x.shape[:-1], heads, -1).swapaxes(1, 2)
 
 
 def with_turned(x, turned):
-    """Columns that were turned, beside heads' own; those of keys are all heads' [rows, 1, positions, columns]."""
+    """Joins each head's own columns with rotated ones. Keys have the same rotated columns in all heads: [rows, 1, positions,
+    columns]."""
     return jnp.concatenate([x, jnp.broadcast_to(turned, (*x.shape[:-1], turned.shape[-1]))], -1)
 
 
 def attend(queries, keys, values, mask):
-    """[rows, heads, positions, columns] all; MASK [positions of queries, positions of keys]."""
+    """Attention on [rows, heads, positions, columns]; MASK: [positions of queries, positions of keys]."""
     queries, keys, values = map(rounded, (queries, keys, values))
     scores = jnp.einsum("bhtd,bhsd->bhts", queries, keys).astype(jnp.float32) * queries.shape[-1] ** -0.5
     weights = jax.nn.softmax(jnp.where(mask, scores, -jnp.inf))
@@ -124,7 +125,7 @@ def gelu(x):
 
 
 def cross_entropies(logits, targets):
-    """Their sum."""
+    """Returns the sum of the tokens' losses."""
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1).sum()
 
 
@@ -153,7 +154,7 @@ def rms_norm(p, name, x):
 
 
 def attention(p, name, x, turns, with_rope, cache, begin):
-    """CACHE: keys and values of all positions, of which those before BEGIN are filled; None where there are none.
+    """CACHE: keys and values of all positions, filled up to BEGIN; None: there is no cache.
     Returns y, and the keys and values that it read."""
     h = dense(p, name + ".down", x)
     kv, q = jnp.split(h, 2, -1)
@@ -170,7 +171,7 @@ def attention(p, name, x, turns, with_rope, cache, begin):
 
 
 def forward(p, tokens, begin=0, caches=None):
-    """Of TOKENS, whose first is at position BEGIN, all columns before logits; and the layers' caches."""
+    """Returns the hidden states of TOKENS, whose first is at position BEGIN, and the layers' caches."""
     positions = tokens.shape[1] if caches is None else caches[0][0].shape[2]
     turns = {}
     for name, columns in ("key", options.rope_dim), ("queries", options.rope_dim * HEADS):
@@ -208,7 +209,7 @@ def next_token(p, x):
 
 
 def prefill(p, prompts, positions):
-    """The caches have room for so many POSITIONS."""
+    """POSITIONS: room in the caches."""
     x, caches = forward(p, prompts)
     room = [(0, 0), (0, 0), (0, positions - prompts.shape[1]), (0, 0)]
     return jax.tree.map(lambda cached: jnp.pad(rounded(cached), room), caches), next_token(p, x)
@@ -228,7 +229,7 @@ ROW_SEGMENTS = {"mla.k_rope": 2, "mla.q_rope": 2}  # [kv | q]
 
 
 def mesh_parameters(parameters):
-    """The same, made from the parameters of one device."""
+    """Returns the mesh's parameters, made from those of one device."""
     stacked = {name: value for name, value in parameters.items() if not name.startswith("blocks.")}
     for name in filter(lambda name: name.startswith("blocks.0."), parameters):
         inner = name.removeprefix("blocks.0.")
@@ -243,7 +244,7 @@ def mesh_parameters(parameters):
 
 
 def mesh_spec(name):
-    """How a parameter is sharded."""
+    """Returns the sharding of the parameter NAME."""
     if name == "embedding":
         return P()
     if not name.startswith("layers."):
@@ -273,7 +274,7 @@ def sharded_dense(p, name, x):
 
 
 def summed_dense(p, name, x):
-    """All columns are everywhere."""
+    """A dense layer whose result has all columns on every coordinate."""
     return lax.psum(sharded_product(p, name, x), "tp") + p[name + ".bias"][0]
 
 
@@ -301,7 +302,7 @@ def sharded_attention(p, name, x, with_rope):
 
 
 def stage(p, x):
-    """This coordinate's blocks."""
+    """Applies this coordinate's blocks."""
     for block in range(options.blocks // PP):
         own = {name: values[block] for name, values in p.items()}
         for layer in range(options.layers_per_block):
@@ -314,8 +315,8 @@ def stage(p, x):
 
 
 def pipeline(p, x):
-    """Of x [microbatches / pp, rows, sequence, columns / tp]; stage s begins and ends with the s-th share of all
-    microbatches: the first stage takes them in and the last one puts them down while they go around."""
+    """Takes x [microbatches / pp, rows, sequence, columns / tp]. Stage s begins and ends with the s-th share of all
+    microbatches: shares go around the ring, the first stage reads them and the last one writes them."""
     number, share = lax.axis_index("pp"), len(x)
     run = jax.checkpoint(stage) if options.recompute else stage
     forth = partial(lax.ppermute, axis_name="pp", perm=[(s, (s + 1) % PP) for s in range(PP)])
@@ -340,7 +341,7 @@ def pipeline(p, x):
 
 
 def sharded_loss(p, inputs, targets):
-    """This coordinate's part of the mean, from its own tokens [microbatches / pp, rows, sequence / tp]."""
+    """Returns this coordinate's part of the mean loss, from its own tokens [microbatches / pp, rows, sequence / tp]."""
     x = lax.all_to_all(p["embedding"][inputs], "tp", split_axis=3, concat_axis=2, tiled=True)
     x = pipeline({name: value for name, value in p.items() if name.startswith("layers.")}, x)
     x = sharded_rms_norm(p, "norm", x)
@@ -350,7 +351,7 @@ def sharded_loss(p, inputs, targets):
 
 
 def complete(gradients):
-    """Sums over the axes whose coordinates have a parameter's copies: the parts of a gradient that each of them has.
+    """Sums each gradient's parts over the axes whose coordinates have copies of the parameter.
     Gradients of parameters sharded over an axis have been summed by all_gather's backward. Gradients with equal axes share
     one psum."""
     groups = {}
@@ -394,7 +395,7 @@ class Sharded:
         return jax.device_put(values, NamedSharding(self.mesh, spec))
 
     def map(self, function, in_specs, out_specs):
-        """FUNCTION's in_specs before those of tokens."""
+        """Maps FUNCTION over the mesh. IN_SPECS are followed by those of the tokens."""
         in_specs = (*in_specs, self.token_spec, self.token_spec)
         return jax.shard_map(function, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
@@ -444,7 +445,7 @@ def generate(rows):
 
 
 def check():
-    """How far the mesh is from one device: the loss, and the farthest gradient in units of its largest element."""
+    """Prints the mesh's differences from one device: of the loss, and the largest of a gradient relative to its largest element."""
     parameters, batch = model.random_parameters(options), model.random_batch(options)
     loss, gradients = jax.jit(jax.value_and_grad(single_loss))(parameters, *batch)
     sharded = Sharded(parameters, *batch)

@@ -28,7 +28,7 @@ def random_tokens(model, count):
 
 
 def logits(model):
-    """Of the last token."""
+    """Returns the logits of the last token."""
     return numpy.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(model.ctx, -1), (model.n_vocab(),))
 
 

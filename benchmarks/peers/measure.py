@@ -9,7 +9,7 @@ import time
 
 
 def mesh(text):
-    """data=2,model=4 as a dictionary, 1 for an axis that is left out."""
+    """Returns data=2,model=4 as a dictionary. An axis that is left out has the size 1."""
     sizes = {"data": 1, "model": 1}
     for word in text.split(","):
         name, _, size = word.partition("=")
@@ -27,12 +27,12 @@ def positive(text):
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        """Bad input gets one line."""
+        """Prints one line for bad input."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
 def model_options(description):
-    """The options of a training step; the defaults are the article's model."""
+    """Returns a parser with the options of a training step; the defaults are the article's model."""
     parser = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=positive, default=8, help="residual MLP blocks")
     parser.add_argument("--hidden", type=positive, default=512, help="columns between blocks")
@@ -54,7 +54,7 @@ def cores():
 
 
 def since_start_ms():
-    """Milliseconds since this process began: the interpreter's own start and the imports count."""
+    """Returns the milliseconds since this process began; they include the interpreter's start and the imports."""
     with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:
         ticks = float(stat.read().rpartition(")")[2].split()[19])  # field 22, after the name in parentheses
         now = float(uptime.read().split()[0])
@@ -62,7 +62,7 @@ def since_start_ms():
 
 
 def thread_ticks():
-    """CPU time of every thread of this process, in clock ticks by thread number."""
+    """Returns the CPU time of each thread of this process, in clock ticks by thread number."""
     ticks = {}
     for thread in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{thread}/stat") as stat:
@@ -72,7 +72,7 @@ def thread_ticks():
 
 
 def threads_since(before):
-    """Threads that did more than a hundredth of this process's work since its thread_ticks were BEFORE."""
+    """Returns the number of threads that did more than a hundredth of this process's work since its thread_ticks were BEFORE."""
     used = [ticks - before.get(thread, 0) for thread, ticks in thread_ticks().items()]
     return max(1, sum(100 * ticks > sum(used) for ticks in used))
 
@@ -82,7 +82,7 @@ def peak_bytes():
 
 
 def run(step, steps, warmup):
-    """Calls STEP, which returns the loss when everything that it started is done; returns the measurements."""
+    """Calls STEP, which returns the loss after all of its work is done. Returns the measurements."""
     losses = [step()]
     startup = since_start_ms()
     losses += [step() for _ in range(warmup - 1)]
@@ -105,7 +105,7 @@ def run(step, steps, warmup):
 
 
 def rounded(value):
-    """VALUE with 9 significant digits."""
+    """Returns VALUE with 9 significant digits."""
     if isinstance(value, list):
         return [rounded(element) for element in value]
     return float(f"{value:.9g}") if isinstance(value, float) else value

@@ -72,13 +72,13 @@ class Block(nn.Module):
 
 
 def seeded(number, make, *arguments, **options):
-    """A module whose initial values follow from its number in the whole model."""
+    """Returns a module whose initial values depend on its NUMBER in the whole model."""
     torch.manual_seed(number)
     return make(*arguments, **options)
 
 
 def build(options, stage, stages):
-    """Stage number STAGE of STAGES: its layers, the input layer before the first, the output layers after the last."""
+    """Returns stage STAGE of STAGES: its layers, the input layer before the first, the output layers after the last."""
     layers, hidden = options.layers, options.hidden
     count = layers // stages
     parts = [seeded(layers, nn.Linear, INPUTS, hidden)] if stage == 0 else []
@@ -100,7 +100,7 @@ def make_optimizer(parameters):
 
 
 def flat_gradients(parameters):
-    """Makes the gradients parts of one tensor, so that one all_reduce sums them all."""
+    """Makes all gradients parts of one tensor, so one all_reduce sums them."""
     flat = torch.zeros(sum(parameter.numel() for parameter in parameters))
     for parameter, part in zip(parameters, flat.split([parameter.numel() for parameter in parameters])):
         parameter.grad = part.view_as(parameter)
@@ -136,7 +136,7 @@ def run_single(options):
 
 
 def run_coordinate(number, options, directory, spent_ms):
-    """Coordinate NUMBER = data index * ranks + rank; 0 prints. SPENT_MS went by before this process began."""
+    """Runs coordinate NUMBER = data index * ranks + rank; number 0 prints. SPENT_MS: time before this process began."""
     from torch.distributed import pipelining
 
     data, ranks = options.mesh["data"], options.mesh["model"]
@@ -153,7 +153,7 @@ def run_coordinate(number, options, directory, spent_ms):
     parameters = [parameter for module in modules for parameter in module.parameters()]
     optimizer = make_optimizer(parameters)
     gradients = flat_gradients(parameters)
-    torch.manual_seed(number)  # of dropout
+    torch.manual_seed(number)  # for dropout
     device = torch.device("cpu")
     stages = [
         pipelining.PipelineStage(module, loop * ranks + rank, loops * ranks, device, group=group)

@@ -57,13 +57,13 @@ class RMSNorm(nn.Module):
 
 
 def rotate(x, cosines, sines):
-    """Pairs of neighbouring columns of x [rows, positions, columns]."""
+    """Rotates pairs of neighbouring columns of x [rows, positions, columns]."""
     even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
     return torch.stack((even * cosines - odd * sines, odd * cosines + even * sines), -1).flatten(-2)
 
 
 class Cache:
-    """A layer's keys and values of all positions so far."""
+    """The keys and values of a layer for all positions so far."""
 
     def __init__(self, positions):
         self.positions, self.used, self.keys, self.values = positions, 0, None, None
@@ -96,7 +96,7 @@ class LatentAttention(nn.Module):
             self.q_rope = Dense(2 * latent, rope * self.heads)
 
     def split(self, x):
-        """[rows, positions, columns] to [rows, heads, positions, columns / heads]."""
+        """Turns [rows, positions, columns] into [rows, heads, positions, columns / heads]."""
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def forward(self, x, turns, cache):
@@ -149,7 +149,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The names of its parameters are the keys of model.parameter_shapes."""
+    """The model. Its parameters have the names of model.parameter_shapes."""
 
     def __init__(self, options, positions):
         super().__init__()
@@ -166,7 +166,7 @@ class Transformer(nn.Module):
         return [layer for block in self.blocks for layer in block.layers]
 
     def forward(self, tokens, begin=0, caches=None, only_last=False):
-        """Logits of TOKENS [rows, positions], whose first is at position BEGIN; of each row's last token ONLY_LAST."""
+        """Returns the logits of TOKENS [rows, positions], whose first is at position BEGIN; if ONLY_LAST, of each row's last token."""
         end = begin + tokens.shape[1]
         turns = {name: [table[begin:end] for table in tables] for name, tables in self.turns.items()}
         x = functional.embedding(tokens, self.embedding)

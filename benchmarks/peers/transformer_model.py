@@ -19,7 +19,7 @@ ROPE_BASE = 10000.0
 
 
 def make_parser(description):
-    """The options that both programs have; the defaults are the benchmarks' model."""
+    """Returns a parser with the options of both programs; the defaults are the benchmarks' model."""
     parser = measure.Parser(description=description, formatter_class=measure.argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", choices=["step", "generate"], default="step", help="default %(default)s")
     for name, default, text in (
@@ -53,12 +53,12 @@ def check_options(parser, options):
 
 
 def has_rope(options, layer):
-    """LAYER counts in its block."""
+    """Returns whether LAYER, its number within a block, has rotary positions."""
     return layer < options.layers_per_block - 1
 
 
 def layer_shapes(options, layer):
-    """The shapes of a layer's parameters, by their names within it."""
+    """Returns the shapes of a layer's parameters, by their names within it."""
     width, latent, rope = options.model_dimension, options.latent_dim, options.rope_dim
     dense = {
         "mla.down": (width, 2 * latent),  # to keys' and values' latent, then queries'
@@ -87,7 +87,7 @@ def parameter_shapes(options):
 
 
 def random_parameters(options):
-    """Arrays by name: kernels keep the scale of their input, no array is 0 or 1 throughout."""
+    """Returns arrays by name. Kernels keep the scale of their input; no array is 0 or 1 throughout."""
     random = numpy.random.default_rng(42)
     parameters = {}
     for name, shape in parameter_shapes(options).items():
@@ -101,7 +101,7 @@ def random_parameters(options):
 
 
 def random_batch(options):
-    """Inputs [batch, sequence], and targets: each input's next token."""
+    """Returns inputs [batch, sequence], and targets, each input's next token."""
     random = numpy.random.default_rng(43)
     tokens = random.integers(0, options.vocab_size, (options.batch, options.sequence + 1), numpy.int32)
     return tokens[:, :-1], tokens[:, 1:]
@@ -112,7 +112,7 @@ def random_prompts(options, rows):
 
 
 def rotation(positions, columns):
-    """Cosines and sines [positions, columns / 2]: position t turns pair i by (t + 1) / base^(2i / columns)."""
+    """Returns cosines and sines [positions, columns / 2]: position t turns pair i by (t + 1) / base^(2i / columns)."""
     pairs = numpy.arange(columns // 2)
     angles = numpy.outer(numpy.arange(positions) + 1, ROPE_BASE ** (-2 * pairs / columns))
     return numpy.cos(angles).astype(numpy.float32), numpy.sin(angles).astype(numpy.float32)

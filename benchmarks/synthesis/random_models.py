@@ -19,7 +19,7 @@ MODELS, FEW_MODELS = 50, 6
 
 
 def draw(number):
-    """Ranks, microbatches, the cost of each part in ms, and how many parts of microbatches a rank may keep, or None."""
+    """Returns ranks, microbatches, the cost of each part in ms, and the most parts of microbatches that a rank may keep, or None."""
     draws = random.Random(number)
     ranks, microbatches = draws.randint(2, 8), draws.choice([4, 8, 12, 16, 24, 32])
     forward, input_gradient, weight_gradient = 1.0, draws.uniform(0.7, 1.5), draws.uniform(0.4, 1.3)
@@ -33,7 +33,7 @@ def draw(number):
 
 
 def kept(table, parts):
-    """The most parts of microbatches that a rank of the CSV table keeps; a stage has PARTS."""
+    """Returns the most parts of microbatches that a rank keeps in the CSV TABLE; a stage has PARTS."""
     most = 0
     for line in table.splitlines():
         holds = 0
@@ -44,7 +44,7 @@ def kept(table, parts):
 
 
 def best_named(schedule, costs, room):
-    """Milliseconds of the fastest named schedule that fits, in the simulator; None: none fits."""
+    """Returns the simulated milliseconds of the fastest named schedule that fits; None if none fits."""
     times = []
     for line in json_lines([*schedule, *costs, "--all", "--json"]):
         if not line["valid"]:
@@ -58,7 +58,7 @@ def best_named(schedule, costs, room):
 
 
 def measure_model(build, folder, seconds, number):
-    """A row."""
+    """Returns a row."""
     ranks, microbatches, costs, room, uneven = draw(number)
     file = folder / "costs.json"
     file.write_text(json.dumps(costs))
@@ -76,13 +76,13 @@ def measure(build, quick):
 
 
 def share(rows, key):
-    """KEY's times relative to the best named schedule's: median and maximum."""
+    """Returns the median and maximum of KEY's times relative to the best named schedule's."""
     shares = [row[key] / row["named_ms"] for row in rows]
     return (statistics.median(shares), max(shares)) if shares else (math.nan, math.nan)
 
 
 def print_table(rows, table):
-    """TABLE prints rows of words."""
+    """Prints ROWS by TABLE, a function that prints rows of words."""
     words = [["random models", "models where a named one fits", "found / named", "most", "with --no-named", "most", "lower bound / named"]]
     for name, uneven in [("even parts", False), ("uneven parts", True)]:
         of_kind = [row for row in rows if row["uneven"] == uneven]
