@@ -47,8 +47,8 @@ def read_reasons(path):
 
 
 def conditions(file):
-    """(line, number on it, taken true, taken false) of each condition; a macro's are on the line that uses it. Several
-    programs may have the same one."""
+    """Yields (line, number on it, taken true, taken false) for each condition. Conditions of a macro are on the line that uses
+    it. Several programs may have the same condition."""
     found = {}
 
     def add(line, column, place, true, false):

@@ -17,7 +17,7 @@ import tempfile
 
 from house import Points
 
-# The circles that are left, by folders. None is added; one that becomes smaller is made so here, too.
+# The remaining circles by folder. None is added; if one becomes smaller in the code, make it smaller here, too.
 LEFT = {
     "tests/fake_cuda": ["cuda graph record streams"],
 }
@@ -26,8 +26,8 @@ ENGINES = ("collectives/local", "collectives/mpi", "collectives/nccl", "collecti
 
 
 def objects(build, root):
-    """The objects of a build with their sources, as paths from ROOT. CMake keeps objects of sources and targets that are
-    gone: these are not in its list of commands."""
+    """Returns the objects of a build with their sources, as paths from ROOT. Objects of removed sources and targets stay in a
+    build, but not in its list of commands."""
     commands, listed = os.path.join(build, "compile_commands.json"), None
     if os.path.exists(commands):
         with open(commands, encoding="utf-8") as file:
@@ -43,7 +43,7 @@ def objects(build, root):
 
 
 def read_functions(source_of):
-    """The functions that each source defines, and the functions that it needs."""
+    """Returns the functions that each source defines, and the functions that it calls."""
     defined, needed = {}, {}
     command = [os.environ.get("NM", "nm"), "-A", "-g", "-P", *source_of]
     for line in subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
@@ -55,13 +55,13 @@ def read_functions(source_of):
 
 
 def read_all(build, root):
-    """The functions that each source of a build defines, and the functions that it needs."""
+    """Returns the functions that each source of a build defines, and the functions that it calls."""
     source_of = dict(objects(build, root))
     return read_functions(source_of) if source_of else ({}, {})
 
 
 def read_calls(defined, needed):
-    """The files of its own folder that each file calls."""
+    """Returns for each file the files of its own folder that it calls."""
     home = {}
     for source, functions in defined.items():
         for function in functions:
@@ -83,7 +83,7 @@ def reached(calls, start):
 
 
 def find_circles(calls):
-    """Sets of two or more files, by folders; a file is named without its folder and its ending."""
+    """Returns sets of two or more files by folder; a file is named without its folder and its ending."""
     reach = {source: reached(calls, source) for source in calls}
     found = {}
     for circle in {frozenset(other for other in reach[source] if source in reach[other]) for source in calls}:
@@ -98,7 +98,7 @@ def engine_of(source, engines):
 
 
 def strange_calls(defined, needed, engines):
-    """Functions of another engine's folder that a file of an engine's folder calls."""
+    """Returns the calls from an engine's folder to functions of another engine's folder."""
     home = {}
     for source, functions in sorted(defined.items()):
         for function in functions if engine_of(source, engines) else []:
@@ -110,7 +110,7 @@ def strange_calls(defined, needed, engines):
 
 
 def compare(found, left, built):
-    """New circles, and circles that are not left any more, of files that are BUILT."""
+    """Returns lines about new circles, and about circles of LEFT that are gone, among the files BUILT."""
     for folder in sorted({*found, *left}):
         for circle in found.get(folder, []):
             if circle not in left.get(folder, []):

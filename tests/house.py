@@ -9,8 +9,8 @@ import re
 import sys
 import tempfile
 
-# The order of folders. A file includes from its own folder and from those on lines above its own. Folders on one line do
-# not include each other. A folder that is not here is the last one here that contains it ("drivers/tools/plan": "drivers").
+# The order of folders. A file includes from its own folder and from those on lines above. Folders on one line do not include
+# each other. A folder that is not listed counts as the innermost listed one around it ("drivers/tools/plan": "drivers").
 ORDER = """
     spmd/base
     spmd/base/numbers
@@ -69,7 +69,7 @@ ORDER = """
     tests
     tests/fuzz/drivers tests/fuzz/library
 """
-# Only files of the folder to the right, and of its tests, include from these.
+# Only files of the folder to the right, and its tests, include from the folder to the left.
 PRIVATE = {
     "collectives/local": "collectives/local",
     "collectives/mpi": "collectives/mpi",
@@ -77,7 +77,7 @@ PRIVATE = {
     "layers/kernels/gemm/onednn": "layers/kernels/gemm",
     "tests/fake_cuda": "tests",
 }
-# Files that include upward for a while.
+# Files that may include upward for a while.
 UPWARD = {}
 BUILT_ELSEWHERE = {
     "benchmarks/peers/collectives_mpi.c": "benchmarks/peers/setup, without the library",
@@ -112,7 +112,7 @@ ROOT = ["CHANGELOG.md", "CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md"
 
 
 class Tree:
-    """The files below a root by their paths, but for hidden folders and builds, and the includes of its C files."""
+    """The files below a root by their paths, without hidden folders and builds, and the includes of its C files."""
 
     def __init__(self, root):
         self.root = root
@@ -131,7 +131,7 @@ class Tree:
             return file.read()
 
     def read_includes(self, path):
-        """The files of this tree that a file includes, and None beside the text of an include that is missing in it."""
+        """Yields the files of this tree that a file includes. For an include that is missing, yields None and its text."""
         for mark, name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', self.read(path), re.MULTILINE):
             beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
             if name in self.files:
@@ -145,7 +145,7 @@ def places(order=ORDER):
 
 
 def place_of(path, known):
-    """The folder of ORDER that a file belongs to."""
+    """Returns the folder of ORDER that a file belongs to."""
     folder = os.path.dirname(path)
     while folder and folder not in known:
         folder = os.path.dirname(folder)
@@ -179,7 +179,7 @@ def upward_includes(tree):
 
 
 def circles(tree):
-    """Circles between units, which are a .c file and the .h file of its name, through more than one folder."""
+    """Finds circles between units, through more than one folder. A unit is a .c file and the .h file of its name."""
     def unit(path):
         return path[:-2]
     graph = {}
@@ -206,7 +206,7 @@ def circles(tree):
 
 
 def unbuilt_sources(tree):
-    """A list names files from its own folder on; a .cmake file from the folder of whoever includes it."""
+    """A CMake list names files relative to its own folder; a .cmake file relative to the folder of the including list."""
     patterns = []
     for path in tree.lists:
         text = re.sub(r"#.*", "", tree.read(path))
@@ -235,7 +235,7 @@ def full_folders(tree):
 
 
 def strays(tree):
-    """Beside the root's folders lie only the files that tools and people expect there."""
+    """The root has, beside its folders, only files that tools and people expect there."""
     for path in sorted(tree.files):
         if os.path.dirname(path) == "" and not path.startswith(".") and path not in ROOT:
             yield f"{path}: what is it? The root has only {', '.join(ROOT)}"
@@ -255,7 +255,7 @@ def long_files(tree, known=None):
 
 
 def long_functions(tree):
-    """A function begins with a line at the left that has a parenthesis, and ends with a brace alone there."""
+    """A function begins with an unindented line that has a parenthesis, and ends with an unindented line that is a brace."""
     for path in tree.sources:
         most, begin = LINES_IN_A_TEST if path.startswith("tests/") else LINES_IN_A_FUNCTION, 0
         for number, line in enumerate(tree.read(path).split("\n"), 1):
@@ -320,7 +320,7 @@ GOOD = {
     "out/CMakeCache.txt": "",
     "out/lost.c": '#include "nothing.h"',
 }
-# The rule, additions to the good tree, and the line about them.
+# A rule, additions to the good tree that break it, and the expected line.
 BAD = [
     (upward_includes, {"spmd/base/error.h": '#include "spmd/mesh.h"\n'}, "spmd/base/error.h: includes spmd/mesh.h"),
     (upward_includes, {"spmd/base/error.h": '  #  include <layers/kernels/k.h>\n', "layers/kernels/k.h": ""},

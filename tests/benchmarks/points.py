@@ -1,4 +1,4 @@
-"""points.py - shared by the tests of benchmarks: the folder of the modules under test, and points in TAP."""
+"""points.py - shared by the tests of benchmarks: adds the folder of the modules to the path, and prints points in TAP."""
 import pathlib
 import sys
 

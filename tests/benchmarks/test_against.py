@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_against.py - --against: how two builds are judged, by programs that print times of their own, and which commit is the
-parent; prints TAP."""
+"""test_against.py - --against: the verdicts about two builds whose programs print chosen times, and the choice of the parent
+commit; prints TAP."""
 
 import os
 import pathlib
@@ -23,7 +23,7 @@ from programs import Failure, json_lines
 
 
 class Stub:
-    """A build whose programs print the times of a list, from the beginning again at its end."""
+    """Makes a build whose programs print the times of a list, again and again."""
 
     def __init__(self, folder, *times):
         folder.mkdir()
@@ -45,7 +45,7 @@ def take(suite):
 
 
 def judged(work, new, old, margin=0.1):
-    """The verdict about builds with these times, and how often each ran. The machine has no other load."""
+    """Returns the verdict about builds with these times, and the number of runs of each. The machine has no other load."""
     ours, other = Stub(work / "new", *new), Stub(work / "old", *old)
     with unittest.mock.patch.object(noise, "ALLOWED", 1e9):
         line = compare.judge("stub", take, ours, other, margin)
@@ -78,7 +78,7 @@ def judgements(work):
 
 
 class Told(compare.Suite):
-    """A build whose programs tell the same number of everything."""
+    """Makes a build whose programs print the same number for all figures."""
 
     def __init__(self):
         super().__init__(".", quick=True)
@@ -147,7 +147,7 @@ def parents(work):
 
 
 def builds(folder):
-    """A project whose build takes no time: made once, by commit, and removed when another commit is the parent."""
+    """Tests a project whose build takes no time: each commit is built once, and removed when another commit is the parent."""
     work, tools = folder / "work", folder / "tools"  # the parent's tree may be mounted over work
     (work / "build").mkdir(parents=True)
     os.chdir(work)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_counting.py - the table of counts is made again by runs of programs: by a script in place of one, with an image made
-up by hand; prints TAP."""
+"""test_counting.py - the table of counts is made again by runs of programs; here a script is the program, and its image is made
+by hand; prints TAP."""
 
 import json
 import os
@@ -21,7 +21,7 @@ SYMBOLS, STRINGS, CODE = 2, 3, 1
 
 
 def image():
-    """An ELF file for GPUs of one kernel of three instructions, and its end."""
+    """Returns an ELF file for GPUs with one kernel of three instructions and the padding behind them."""
     code = b"".join(struct.pack("<QQ", operation, 0) for operation in (0x981, 0x221, 0x94D, 0x947, 0x918))
     names = b"\0.strings\0.text." + KERNEL.encode() + b"\0.symbols\0"
     sections = ((b"", 0, b"", 0), (b".strings", STRINGS, names, 0), (b".text." + KERNEL.encode(), CODE, code, 0),
@@ -39,13 +39,13 @@ def image():
 
 
 def launch(sequences):
-    """A sum of as many elements as so many sequences have."""
+    """Returns the line of a launch that adds up the elements of SEQUENCES sequences."""
     elements = 1024 * sequences
     return json.dumps({"kernel": KERNEL, "blocks": sequences, "threads": 128, "instructions": {"float": elements, "memory": 300 * elements},
                        **dict.fromkeys(counts.COUNTS, elements), "parameters": ["9+0", hex(elements), "1+0", "2+0"]})
 
 
-# The program: an image behind a script, which writes a line by its --batch; the line stands for its products.
+# The program: a script with an image behind it. By its --batch it chooses the line that it writes.
 SCRIPT = """#!/bin/sh
 case " $* " in *" --batch 6 --accumulate 2 "*) sequences=3 ;; *" --batch 8 --accumulate 2 "*) sequences=4 ;; *) echo "no such batch" >&2; exit 2 ;; esac
 [ "$FAKE_CUDA_IDLE" = 1 ] && [ "$LD_LIBRARY_PATH" = "@LIBRARIES@" ] || exit 3

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""test_counts.py - counts of executed kernels: the table, how counts grow with a launch, and the time of a launch by them; of
-kernels made up by hand; prints TAP."""
+"""test_counts.py - counts of executed kernels: the table, counts of launches of other sizes, and the predicted times of launches;
+the kernels are invented; prints TAP."""
 
 import json
 import pathlib
@@ -56,7 +56,7 @@ def name_of(function, line=30):
 
 
 def launch(function, blocks, parameters, line=30, **counted):
-    """As the runtime writes it: the first parameter is the launch environment."""
+    """Returns a launch in the form that the runtime writes: the first parameter is the launch environment."""
     kinds = {kind: counted.pop(kind) for kind in list(counted) if kind in counts.KINDS}
     told = dict.fromkeys(counts.COUNTS, 0) | counted
     return json.dumps({"kernel": name_of(function, line), "blocks": blocks, "threads": 128, "instructions": kinds, **told,
@@ -64,7 +64,7 @@ def launch(function, blocks, parameters, line=30, **counted):
 
 
 def add(elements, scale=1):
-    """A sum of so many elements: 12 bytes each; a warp has 128 of them."""
+    """Returns a launch that adds ELEMENTS elements, 12 bytes each; a warp has 128 of them."""
     warps = elements // 128
     return launch("add", elements // 512, (hex(elements), "1+0", "2+0"), memory=3 * warps * scale, float=4 * warps,
                   load_sectors=32 * warps, load_requests=2 * warps, store_sectors=16 * warps, store_requests=warps)
@@ -133,7 +133,7 @@ def close(left, right):
 
 
 def times():
-    """Of a kernel of which one thing after another takes longest: a million elements, 8192 warps."""
+    """Tests the time of a kernel with one kind of work after another the slowest: a million elements, 8192 warps."""
     kernels = {"add": {"large": made("large", add(8192))["add"]}}
     moved, seconds, longest = priced(kernels, clock=1e6)
     point(moved == 12 << 20 and close(seconds, 12e-9 * 2**20) and longest == "bytes", "a kernel takes as long as its bytes")

@@ -15,7 +15,7 @@ def require(condition, *what):
 
 
 def inside(event, slices):
-    """The slices of the event's row that hold its time, the innermost one last."""
+    """Returns the slices of the event's row that contain its time, the innermost one last."""
     return [s for s in slices[event["pid"], event["tid"]]
             if s["ts"] - SLACK <= event["ts"] <= s["ts"] + s["dur"] + SLACK]
 
@@ -39,7 +39,7 @@ def check_names(events, slices, coordinates):
 
 
 def check_rows(slices):
-    """Slices of a row lie one after the other, or one in the other."""
+    """Two slices of a row do not overlap, or one contains the other."""
     for row, list_of_row in slices.items():
         open_ends = []
         for event in sorted(list_of_row, key=lambda s: (s["ts"], -s["dur"])):
@@ -94,8 +94,8 @@ def check_steps(events, metrics):
 
 
 def check_pieces(slices):
-    """Rows that are moved in pieces: all of a forward's but its last piece move while the next one is multiplied, and
-    all of an input gradient's but the first while the one before it is."""
+    """If rows move in pieces, each piece of a forward but the last one moves while the next one is multiplied; each piece of an
+    input gradient but the first one moves while the one before it is multiplied."""
     pieces = [s for row in slices.values() for s in row if s["cat"] in ("product", "move")]
     moves = [s for s in pieces if s["cat"] == "move"]
     for move in moves:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""differential.py DRIVERS [--files N] [--seed N] - safetensors files, whole and damaged, as Python's safetensors reads them
-and as the driver diff does: Python reads the files that diff reads, with the same names, types, shapes and bytes; diff
-reads the files that Python reads, too, or names the limit of its own, or of the format, that forbids it. Each reads the files that the other
-writes. Prints TAP. With SL_TEST_LONG set, 5,000 files in place of 150."""
+"""differential.py DRIVERS [--files N] [--seed N] - compares Python's safetensors and the driver diff on whole and damaged files.
+Python reads all files that diff reads, with the same names, types, shapes and bytes. diff reads all files that Python reads, or
+names the limit, its own or the format's, that forbids it. Each reads the other's files. Prints TAP. With SL_TEST_LONG set,
+5,000 files in place of 150."""
 
 import argparse
 import collections
@@ -54,7 +54,7 @@ def pack(header, data):
 
 
 def draw_tensors():
-    """A header and its data, as the format wants them."""
+    """Draws a valid header and its data."""
     header, data = {}, b""
     if chance.random() < 0.3:
         header["__metadata__"] = {chance.choice(("format", "a", "é")): chance.choice(("pt", "", "ü"))}
@@ -72,7 +72,7 @@ def draw_tensors():
 
 
 def spoil(header, data):
-    """The same with a mistake, or a change that resembles one."""
+    """Returns HEADER and DATA with a mistake, or with a change that resembles one."""
     names = [name for name in header if name != "__metadata__"]
     way = chance.randrange(12)
     text = json.dumps(header).encode()
@@ -113,7 +113,7 @@ def spoil(header, data):
 
 
 def read_by_python(content):
-    """{name: (type, shape, bytes)}, or None; its metadata are left out."""
+    """Returns {name: (type, shape, bytes)} without the metadata; None if Python refuses the file."""
     try:
         return {name: (str(of["dtype"]), list(of["shape"]), bytes(of["data"])) for name, of in safetensors.deserialize(content)}
     except safetensors.SafetensorError:
@@ -134,7 +134,7 @@ counts = collections.Counter()
 
 
 def judge(content):
-    """Differences between the two in reading this file."""
+    """Returns lines about differences between the two readers of this file."""
     put(ours, content)
     tensors = read_by_python(content)
     again, data = {}, b""

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""events.py DRIVERS - --tensorboard: its files have the numbers of --metrics, as a reader of our own finds them and as
-TensorBoard does; runs that go on have files of their own; a full disk ends the run. Prints TAP.
+"""events.py DRIVERS - --tensorboard: its files have the numbers of --metrics, both for the reader below and for TensorBoard; a
+resumed run has a file of its own; a full disk ends the run. Prints TAP.
 
-TensorBoard is looked for in the Python named by SL_TEST_PYTHON, in this one, and in that of ./benchmarks/peers/setup
+TensorBoard is searched for in the Python named by SL_TEST_PYTHON, in this one, and in that of ./benchmarks/peers/setup
 tensorboard."""
 import glob
 import json
@@ -46,7 +46,7 @@ def masked(data):
 
 
 def records(path):
-    """Each record's bytes; both checksums are right."""
+    """Yields the bytes of each record. Fails if one of its two checksums is wrong."""
     with open(path, "rb") as file:
         data = file.read()
     at = 0
@@ -69,7 +69,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """A message's fields by their numbers."""
+    """Returns a message's fields by their numbers."""
     found, at = {}, 0
     while at < len(data):
         key, at = varint(data, at)
@@ -85,7 +85,7 @@ def fields(data):
 
 
 def scalars(path):
-    """(tag, step): number; the file's version; the steps at which a run began."""
+    """Returns {(tag, step): number}, the file's version, and the steps at which a run began."""
     found, version, starts = {}, None, []
     for record in records(path):
         event = fields(record)
@@ -101,7 +101,7 @@ def scalars(path):
 
 
 def told(path):
-    """The records of --metrics, as scalars."""
+    """Returns the records of --metrics in the form of scalars."""
     found, step = {}, 0
     with open(path) as file:
         for line in file:
@@ -114,7 +114,7 @@ def told(path):
 
 
 def same(found, wanted):
-    """Floats and their nine digits: neighbours at most."""
+    """Returns whether floats equal their nine digits, up to a neighbouring float."""
     return found.keys() == wanted.keys() and all(abs(found[key] - wanted[key]) <= abs(wanted[key]) * 2**-23 for key in wanted)
 
 
@@ -151,7 +151,7 @@ print(json.dumps([[tag, one.step, one.value] for tag in found.Tags()["scalars"] 
 
 
 def tensorboard():
-    """The words that start a Python with TensorBoard; none."""
+    """Returns the command of a Python with TensorBoard; empty if there is none."""
     peer = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "peers", "tensorboard", "bin", "python")
     for python in (os.environ.get("SL_TEST_PYTHON", ""), sys.executable, peer):
         if python and os.path.exists(python) and not subprocess.run([python, "-c", "import tensorboard"], capture_output=True).returncode:

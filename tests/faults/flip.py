@@ -42,7 +42,7 @@ def places(pid, memory, wanted):
 
 
 def state(process):
-    """Its letter in /proc: X, too, if it is not there."""
+    """Returns the process's state, a letter of /proc; X if there is no such process."""
     try:
         with open(f"/proc/{process}/stat") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0]
@@ -55,7 +55,7 @@ def has_ended(pid):
 
 
 def below(pid, variable):
-    """The first process below PID with VARIABLE, or None."""
+    """Returns the first process below PID with VARIABLE in its environment; None if there is none."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
         children = [child for thread in threads for child in open(f"/proc/{pid}/task/{thread}/children").read().split()]
@@ -82,7 +82,7 @@ def saves(folder):
 
 
 def stop(pid, folder):
-    """Stops all threads of PID outside of a save in FOLDER."""
+    """Stops all threads of PID while nothing is being saved in FOLDER."""
     while not has_ended(pid):
         os.kill(int(pid), signal.SIGSTOP)
         while {state(f"{pid}/task/{thread}") for thread in os.listdir(f"/proc/{pid}/task")} & set("RSD"):

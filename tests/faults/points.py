@@ -1,4 +1,4 @@
-"""points - TAP of the scripts in this folder, and a folder for each to work in."""
+"""points - prints TAP for the scripts in this folder, and makes a folder for each to work in."""
 
 import atexit
 import os
@@ -11,7 +11,7 @@ _count = 0
 
 
 def point(name, bad):
-    """Passed if there are no lines BAD."""
+    """Prints a point. It has passed if BAD, lines about faults, is empty."""
     global _count
     _count += 1
     print(f"{'not ' if bad else ''}ok {_count} - {name}", flush=True)
@@ -20,7 +20,7 @@ def point(name, bad):
 
 
 def folder(parent=None):
-    """A new folder, removed when the script ends, for any reason."""
+    """Returns a new folder, which is removed at the script's end, whatever ends it."""
     path = os.path.realpath(tempfile.mkdtemp(dir=parent))
     atexit.register(shutil.rmtree, path, True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""power_cut.py DRIVERS LOG_IO - a run that saves is cut from power after each call that it makes on names and files; each
-state that a disk may then be in is rebuilt, and a run goes on from it: it ends with the bytes of a run that was not cut, or is
-refused with one line if nothing that was promised to stay is lost. LOG_IO is log_io.c, built. Prints TAP.
+"""power_cut.py DRIVERS LOG_IO - power is cut from a run that saves, after each of its calls on names and files. Each possible
+state of the disk is rebuilt, and a run goes on from it. The run ends with the bytes of an undisturbed run, or, if nothing that was
+promised to stay is lost, it is refused with one line. LOG_IO is log_io.c, built. Prints TAP.
 
 If processes save parts, threads go on, and values are compared; without SL_TEST_LONG from some of the states.
 
@@ -49,7 +49,7 @@ def is_checkpoint(path):
 
 
 class Disk:
-    """Names and files, as the program sees them and as they are sure to be after a cut."""
+    """A disk: its names and files in the program's view, and those that are certain to be there after a cut."""
 
     def __init__(self):
         self.names, self.sure = {}, {}  # path -> number of a file, or "folder"
@@ -88,7 +88,7 @@ class Disk:
                 self.sure.update(add)
 
     def states(self):
-        """{path: bytes or "folder"} for all that the disk may hold."""
+        """Yields the possible contents of the disk, each as {path: bytes or "folder"}."""
         changes = [change for found in self.changes.values() for change in found]
         for taken in itertools.product((False, True), repeat=len(changes)):
             names = dict(self.sure)
@@ -107,7 +107,7 @@ class Disk:
         return [sure] if sure is not None else list(dict.fromkeys([b"", bytes(len(now)), now[: len(now) // 2], now]))
 
     def promised(self):
-        """Whether a checkpoint is sure to be there, whichever changes are taken."""
+        """Returns whether every possible state has a checkpoint."""
         gone = {name for changes in self.changes.values() for remove, _ in changes for name in remove}
         return any(is_checkpoint(path) and path not in gone for path in self.sure)
 
@@ -125,7 +125,7 @@ def name_of(state):
 
 
 def cuts(events, log, syncs=True):
-    """All states after all events: [(state, whether a checkpoint is promised, number of the event)]; each state once."""
+    """Returns each possible state after any event once: [(state, whether a checkpoint is promised, number of the event)]."""
     disk = Disk()
     disk.names[here] = disk.sure[here] = "folder"
     found = {}
@@ -154,7 +154,7 @@ def last():
 
 
 def judge(job, whole, state, promised):
-    """The fault of the run that goes on from STATE; None: nothing."""
+    """Returns the fault of the run that goes on from STATE; None: no fault."""
     rebuild(state)
     done = run(job, "--resume", saved)
     if done.returncode == 0 and job == parts:

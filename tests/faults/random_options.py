@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""random_options.py DRIVERS [--runs N] [--seed N] - runs drivers with options and values that are drawn, plausible ones and
-absurd ones, within little memory and time: exit 0, 2 or 3, or 1 without a word on stderr; with 2 or 3 one line that begins
-with the driver's name; with 2 nothing on stdout and no file; no temporary file is left, no crash, and no run that waits
-without computing. The options and their values are read from --help. A run that computes for longer than
-it may is ended by SIGTERM, and counts apart. Lines about the terms of going on (NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, 3,000 runs in place of 200."""
+"""random_options.py DRIVERS [--runs N] [--seed N] - runs drivers with drawn options and values, plausible and absurd ones, within
+little memory and time. A run ends with status 0, 2 or 3, or with 1 and an empty stderr. With 2 or 3 it prints one line that begins
+with the driver's name; with 2 it prints nothing on stdout and leaves no file. No temporary file is left, nothing crashes, and no
+run waits without computing. The options and their values are read from --help. A run that computes for too long is ended by
+SIGTERM, and counted apart. Lines about the terms of going on (NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, 3,000 runs
+in place of 200."""
 
 import argparse
 import concurrent.futures
@@ -56,7 +57,7 @@ with open(junk, "wb") as file:
 
 
 def options_of(job):
-    """Each option's name, its value in --help, and the numbers that its text names."""
+    """Returns for each option its name, its value in --help, and the numbers in its text."""
     words = [word for word in job.split(" --")[0].split() if not word.startswith("{")]
     told = subprocess.run([os.path.join(given.drivers, words[0]), *words[1:], "--help", "all"], capture_output=True, text=True).stdout
     found = []
@@ -128,7 +129,7 @@ def limit():
 
 
 def seconds_of(process):
-    """CPU seconds of a process, with the children that it has waited for."""
+    """Returns the CPU seconds of a process and of the children that it has waited for."""
     try:
         with open(f"/proc/{process}/stat") as file:
             return sum(int(ticks) for ticks in file.read().rsplit(")", 1)[1].split()[11:15]) / os.sysconf("SC_CLK_TCK")
@@ -137,7 +138,8 @@ def seconds_of(process):
 
 
 def run(command):
-    """Status, stdout, stderr, the files that are left; the status is "late" if it computed too long, "waits" if it did not."""
+    """Returns status, stdout, stderr, and the files that are left. The status of a run that took too long is "late" if it
+    computed, "waits" if it did not."""
     here = tempfile.mkdtemp(dir=work)
     out, err = (os.path.join(here + ending) for ending in (".out", ".err"))
     with open(out, "wb") as stdout, open(err, "wb") as stderr:
@@ -163,7 +165,7 @@ def run(command):
 
 
 def judge(command):
-    """The status, and the fault, or None."""
+    """Returns the status, and the fault or None."""
     try:
         status, out, err, left = run(command)
         err = NOTES.sub("", err)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""relay.py DRIVERS - two network namespaces pass for hosts. Packets from one to the other go through this program, by
-/dev/net/tun: it loses packets, doubles them, and holds each back for a time of its own, so that they change places. A
-run by MPI over both ends with the bytes of one by threads, and one whose network falls silent ends with a verdict.
-Prints TAP. With SL_TEST_LONG set, more and worse networks."""
+"""relay.py DRIVERS - two network namespaces act as hosts. Packets between them go through this program, by /dev/net/tun: it drops
+packets, doubles them, and delays each for another time, so their order changes. A run by MPI over both hosts ends with the bytes of
+a run by threads. If the network falls silent, the run ends with a verdict. Prints TAP. With SL_TEST_LONG set, more and worse
+networks."""
 
 import ctypes
 import fcntl
@@ -44,8 +44,8 @@ def ip(*words):
 
 
 def open_cable(host, address):
-    """The end of a cable in the host's namespace: packets that it sends can be read, written packets it receives. The
-    thread that calls this moves there: it is a child."""
+    """Returns the end of a cable in the host's namespace: reading takes the packets that the host sends, writing gives it packets.
+    The calling thread, a child's, moves to the namespace."""
     with open(f"/var/run/netns/{host}") as namespace:
         if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), NEW_NETWORK):
             raise OSError(ctypes.get_errno(), "setns")
@@ -57,7 +57,7 @@ def open_cable(host, address):
 
 
 def relay(loss, double, delay, ready, silent_at=None):
-    """Runs until it is killed, and writes its counts of packets on READY whenever they have changed."""
+    """Runs until it is killed. Writes its counts of packets to READY after each change."""
     cables = [open_cable(host, f"10.214.77.{number + 1}") for number, host in enumerate(hosts)]
     chance, waiting, order = random.Random(1), [], 0
     counts = {"relayed": 0, "lost": 0, "doubled": 0, "overtaken": 0}
@@ -91,7 +91,7 @@ def relay(loss, double, delay, ready, silent_at=None):
 
 
 class Network:
-    """Both hosts, and the relay between them in a process of its own."""
+    """Two hosts, and the relay between them in a process of its own."""
 
     def __init__(self, *how, **more):
         for host in hosts:
@@ -108,7 +108,7 @@ class Network:
             time.sleep(0.01)
 
     def close(self):
-        """The relay's counts."""
+        """Returns the relay's counts."""
         words = os.pread(self.told, 200, 6).decode().split()
         os.kill(self.child, signal.SIGKILL)
         os.waitpid(self.child, 0)
@@ -121,7 +121,7 @@ class Network:
 
 
 def run(engine, *more, seconds=90):
-    """Status and stderr of the run."""
+    """Returns status and stderr of the run."""
     job = [os.path.join(drivers, "looping_pipeline"), "--hidden", "64", "--batch", "32", "--microbatches", "4", "--layers", "4", "--mesh", "data=2,model=2",
            "--save", saved, "--engine", engine, *(more or ("--steps", "12"))]
     shutil.rmtree(saved, ignore_errors=True)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""sweep.py DRIVERS DATA [FAIL_NTH|linked] [FAIL_IO] - small jobs of drivers, again and again, while one allocation fails
-or all from one on (FAIL_NTH is fail_nth.c, built; linked: the drivers have fail_linked.c in them), or one call on files
-(FAIL_IO is fail_io.c): exit 0, 2 or 3; 0 with the output and the files of a run without faults and nothing on stderr,
-otherwise one line on stderr that begins with the driver's name; no file half written, nor a temporary one left, but for
+"""sweep.py DRIVERS DATA [FAIL_NTH|linked] [FAIL_IO] - runs small jobs of drivers again and again. In each run one allocation fails,
+or all from one on (FAIL_NTH is fail_nth.c, built; linked: the drivers contain fail_linked.c), or one call on files (FAIL_IO is
+fail_io.c). A run ends with status 0, 2 or 3. With 0 it has the output and the files of a run without faults and an empty stderr,
+otherwise one line on stderr that begins with the driver's name. No file is half written and no temporary one left, except
 a trace, which is written as it comes; no crash, no hang. Lines about the terms of going on (NOTES) are no errors. Prints TAP. With SL_TEST_LONG set, more
 numbers, more jobs, and the allocations of some jobs' libraries, too."""
 
@@ -63,9 +63,9 @@ if long:
 becomes = {"plan memory": "transformer", "plan search": "looping_pipeline", "replay": "transformer"}  # whose errors then are its own
 timed = ("train", "train --save-async", "train --keep best", "looping_pipeline", "loss_equality", "gpipe", "tokens shards", "plan search", *examples)
 allocating = [name for name in jobs if long or name not in ("looping_pipeline", "loss_equality", "gpipe")]  # little_memory.sh has these
-# Jobs whose libraries tell when they have no memory. OpenMP's runtime and glibc's fts_open end the process by themselves.
+# Jobs whose libraries report a lack of memory. OpenMP's runtime and glibc's fts_open end the process themselves.
 sound = ("schedule", "schedule --file", "sharding", "report", "plan memory")
-files = {  # which calls a job has: checkpoints are written through memory
+files = {  # jobs by their calls on files: checkpoints are written through memory
     "train": ("open", "fallocate", "fsync", "rename", "unlink", "close"),
     "train --save-async": ("write", "fsync", "rename"),
     "train --keep best": ("open", "write", "fsync", "rename"),
@@ -86,8 +86,8 @@ runs = collections.Counter()
 
 
 def written(path):
-    """The content of a file; of a trace, which has times, whether it is whole; of best.json, which each better step
-    replaces, its keys."""
+    """Returns the content of a file. A trace has times, so only whether it is whole; best.json is replaced by each better step,
+    so only its keys."""
     with open(path, "rb") as file:
         content = file.read()
     name = os.path.basename(path)
@@ -109,7 +109,7 @@ def tree():
 
 
 def run(name, faults):
-    """status, stdout, stderr and files"""
+    """Returns status, stdout, stderr and files."""
     shutil.rmtree(here, ignore_errors=True)
     os.mkdir(here)
     driver, *arguments = jobs[name].split()
@@ -124,7 +124,7 @@ def run(name, faults):
 
 
 def judge(name, whole, result, may_leave):
-    """The fault of a run with a fault, beside one without."""
+    """Returns a line about the run if its end is wrong, judged by a run without an injected fault."""
     status, out, err, left = result
     if status == whole[0]:
         if times.sub("0", err) != times.sub("0", whole[2]):
@@ -161,7 +161,7 @@ def count(name, faults):
 
 
 def sweep(name, faults, variable, kind, may_leave=False):
-    """One run for each number there is, or for so many of them."""
+    """Makes one run for each number, or for some of the numbers."""
     whole, number = count(name, faults)
     bad = []
     ended = collections.Counter()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""unread_options.py DRIVERS - tries every option of --help in every mode of the drivers: it is refused in one line, or it
-changes the output, or QUIET lists it as an option that changes none. An option that is
-ignored fails. If a line names the option that would read it, that option does. Prints TAP."""
+"""unread_options.py DRIVERS - tries every option of --help in every mode of the drivers: it is refused in one line, or changes
+the output, or is in QUIET, the list of options that change no output. An ignored option fails. If the line of a refusal names an
+option that would make the mode read this one, it does. Prints TAP."""
 
 import concurrent.futures
 import json
@@ -90,8 +90,8 @@ VALUES = {
     "single-mesh": ["data=2,model=1"], "fail": ["0@F0"], "target-delimiter": ["x"], "launcher": ["env"], "weight-decay": ["1000"],
     "epsilon": ["1"], "length": ["3", "7"], "stage-layers": ["1,1"],
 }
-# They change no number of these short runs: all layouts give the same bits, and axes have one coordinate; or they name a file
-# to write, or who waits for how long.
+# These options change no number of these short runs: all layouts give the same bits, and axes have one coordinate; or the option
+# names a file to write, or a waiting time.
 ALL = "engine timeout checked json output format "
 TRAINING = ALL + """vocabulary-parallel fsdp prefetch schedule loops stage-layers spread-head tensor-pieces keep-logits wgrad-group zero overlap fuse no-fuse no-rewrite
     graph delay-ms offload recompute check-replicas progress-every advice journal metrics tensorboard gradients trace save save-frozen measure-peak machine protect """
@@ -105,7 +105,7 @@ QUIET = {
     "gpipe": ALL + "microbatches partitions trace",
     "tokens": ALL + "threads",
 }
-# Values of options that messages ask for.
+# Values of options that lines of refusal ask for.
 ASKED = {
     "experts": "2", "evaluate-every": "1", "sample-every": "1", "save": "s", "save-every": "1", "restart": "1", "journal": "j", "lora-rank": "2",
     "chat": "talks", "choices": "questions", "plan": "search --machine nowhere", "offload": "optimizer", "tokenizer": "nowhere",
@@ -116,7 +116,7 @@ CLOCK = re.compile(r'"[a-z_0-9]*(?:ms|second|mfu|flops|measured|peak_bytes|simul
 
 
 def call(words):
-    """Its status and all that it prints, without times and its options."""
+    """Returns the run's status and output without times and without its options."""
     here = tempfile.mkdtemp(dir=work)
     for name in ("text", "talks", "questions", "rows.jsonl", "shards", "gpt2.json", "llama3.ranks"):
         os.symlink(os.path.join(work, name), os.path.join(here, name))
@@ -133,7 +133,7 @@ told = {}
 
 
 def options_of(words):
-    """Name, value in --help, and default of each option."""
+    """Returns the name, the value in --help, and the default of each option."""
     command = tuple(words[:2]) if words[0] in ("transformer", "tokens") else (words[0],)
     if command not in told:
         text = subprocess.run([os.path.join(drivers, command[0]), *command[1:], "--help", "all"], capture_output=True, text=True).stdout
@@ -160,7 +160,7 @@ def tries(name, value, switch, default):
 
 
 def judge(words, plain, option):
-    """The fate of an option: read, unread (refused, as this mode does not read it), refused, quiet or ignored."""
+    """Returns the fate of an option: read, unread (refused because the mode does not read it), refused, quiet or ignored."""
     ends = []
     for given in tries(*option):
         status, out, err = call([*words, *given])
@@ -176,7 +176,7 @@ def judge(words, plain, option):
 
 
 def follow(words, given, line):
-    """The fate of GIVEN if WORDS have the options that the LINE of its refusal names first."""
+    """Returns the fate of GIVEN if WORDS also have the options that LINE, its refusal, names first."""
     asked = []
     for term in line.split(": is read only ")[1].split(", or ")[0].strip().split(" and "):
         how, what = term.split(" ", 1)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""blocks.py OUT TYPES [SIZES] - a random Llama as a GGUF file, whose matrices have TYPES in turn ("Q4_1,Q8_0") and vectors
-are F32. SIZES: its dimension, heads, heads of keys, columns of a head, blocks, columns inside an MLP, vocabulary."""
+"""blocks.py OUT TYPES [SIZES] - writes a random Llama as a GGUF file. Its matrices have TYPES in turn ("Q4_1,Q8_0"), its vectors
+are F32. SIZES: dimension, heads, heads of keys, columns of a head, blocks, columns inside an MLP, vocabulary."""
 
 import random
 import struct
 import sys
 
-# By type: GGML's number, elements and bytes of a block, and its halves: offset, and value that makes weights of some 0.05.
+# For each type: GGML's number, elements and bytes of a block, and its float16 scales: offset, and a value that makes weights
+# of about 0.05.
 TYPES = {
     "Q8_0": (8, 32, 34, [(0, 6e-4)]),
     "Q4_0": (2, 32, 18, [(0, 0.01)]),
@@ -26,7 +27,7 @@ def text(string):
 
 
 def matrix(draw, kind, elements):
-    """Blocks of random bytes, but for the halves, whose scales differ from block to block."""
+    """Returns blocks of random bytes with float16 scales that differ from block to block."""
     _, each, size, halves = TYPES[kind]
     count = elements // each
     data = bytearray(draw.randbytes(count * size))

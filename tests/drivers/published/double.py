@@ -1,4 +1,4 @@
-"""double.py - a Llama in double precision, in plain Python, and its files: the reference of foreign.py.
+"""double.py - computes a Llama in double precision, in plain Python, and writes its files: the reference of foreign.py.
 
 Sizes are those of SIZES unless others are given. Values are drawn from a seed and rounded to float32."""
 
@@ -24,7 +24,7 @@ def tensor(draw, rows, columns, scale=1.0):
 
 
 def params(seed=1, qkv=False, out=False, mlp=False, head_norms=False, tied=False, sizes=SIZES):
-    """Tensors by the names of a folder: (shape, values)."""
+    """Returns tensors, (shape, values), by the names of a published folder."""
     draw = random.Random(seed)
     c, inside, width = sizes["channels"], sizes["inside"], sizes["width"]
     q, k = sizes["heads"] * width, sizes["key_heads"] * width
@@ -50,7 +50,7 @@ def params(seed=1, qkv=False, out=False, mlp=False, head_norms=False, tied=False
 
 
 def times(x, p, name):
-    """x [out, in]^T + bias, row by row."""
+    """Returns x [out, in]^T + bias, row by row."""
     (rows, columns), values = p[f"{name}.weight"]
     bias = p.get(f"{name}.bias", (None, [0.0] * rows))[1]
     kernel = [values[r * columns : (r + 1) * columns] for r in range(rows)]
@@ -94,7 +94,7 @@ def attention(x, p, at, rates, amplitude, window, sizes):
 
 
 def logits(p, tokens=TOKENS, rates=None, amplitude=1.0, window=0, sizes=SIZES):
-    """[tokens][vocabulary]"""
+    """Returns the logits [tokens][vocabulary]."""
     c, width = sizes["channels"], sizes["width"]
     rates = rates or [sizes["base"] ** (-2 * i / width) for i in range(width // 2)]
     table = p["model.embed_tokens.weight"][1]
@@ -113,7 +113,7 @@ def logits(p, tokens=TOKENS, rates=None, amplitude=1.0, window=0, sizes=SIZES):
 
 
 def loss(p, tokens, **how):
-    """The mean over each token's successor."""
+    """Returns the mean loss of each token's successor."""
     total = 0
     for row, target in zip(logits(p, tokens[:-1], **how), tokens[1:]):
         most = max(row)
@@ -127,7 +127,7 @@ FORMATS = {"F32": "f", "F64": "d", "I64": "q", "U8": "B", "BOOL": "?"}
 
 
 def safetensors(path, tensors):
-    """TENSORS are (shape, values) or (shape, values, dtype)."""
+    """Writes a safetensors file. TENSORS: (shape, values) or (shape, values, dtype) by name."""
     about, data = {}, b""
     for name, (shape, values, *dtype) in tensors.items():
         dtype = dtype[0] if dtype else "F32"
@@ -141,7 +141,7 @@ def safetensors(path, tensors):
 
 
 def adapters(path, p, modules=("self_attn.q_proj", "mlp.down_proj"), layers=None, rank=3, alpha=7.0, seed=5, sizes=SIZES, **changes):
-    """A folder of PEFT's for P; and P with the adapters added up."""
+    """Writes a folder of PEFT's with adapters for P. Returns P with the adapters added."""
     draw, tensors, added, scale = random.Random(seed), {}, dict(p), alpha / rank
     for layer in range(sizes["layers"]) if layers is None else layers:
         for module in modules:
@@ -161,7 +161,7 @@ def adapters(path, p, modules=("self_attn.q_proj", "mlp.down_proj"), layers=None
 
 
 def safetensors_of_tokens(path, rows):
-    """Sequences of token numbers, as --data takes them."""
+    """Writes sequences of token numbers as a file for --data."""
     raw = b"".join(struct.pack(f"<{len(row)}i", *row) for row in rows)
     head = json.dumps({"tokens": {"dtype": "I32", "shape": [len(rows), len(rows[0])], "data_offsets": [0, len(raw)]}}).encode()
     with open(path, "wb") as file:
@@ -185,7 +185,7 @@ def folder(path, tensors, values):
 
 
 def value(of):
-    """A GGUF value, with its type."""
+    """Returns a GGUF value with its type."""
     if isinstance(of, bool):
         return struct.pack("<I?", 7, of)
     if isinstance(of, int):
@@ -209,7 +209,7 @@ def gguf_name(name):
 
 
 def split(path, tensors, count, sizes=SIZES, change=lambda part, keys: None):
-    """The first of COUNT parts of a GGUF file, as llama.cpp splits it; CHANGE may change a part's plain keys."""
+    """Writes a GGUF file in COUNT parts, as llama.cpp splits it, and returns the first one. CHANGE may change a part's plain keys."""
     names = list(tensors)
     for part in range(count):
         share = names[part * len(names) // count : (part + 1) * len(names) // count]
@@ -220,7 +220,8 @@ def split(path, tensors, count, sizes=SIZES, change=lambda part, keys: None):
 
 
 def gguf(path, tensors, family="llama", sizes=SIZES, others={}, plain={}, **keys):
-    """KEYS are added under the architecture's name, with "__" for a dot, PLAIN as they are; OTHERS are tensors under their own names: (shape, bytes, number of the type)."""
+    """Writes a GGUF file. KEYS are added under the architecture's name, with "__" for a dot, PLAIN under their own names.
+    OTHERS: tensors under their own names, (shape, bytes, number of the type)."""
     all_keys = {"block_count": sizes["layers"], "context_length": 64, "embedding_length": sizes["channels"],
                 "feed_forward_length": sizes["inside"], "attention.head_count": sizes["heads"],
                 "attention.head_count_kv": sizes["key_heads"], "attention.key_length": sizes["width"],

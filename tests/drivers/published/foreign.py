@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""foreign.py DRIVERS DATA - models in files of other writers: the logits follow each entry of a file, or the file is
-refused by the name of the entry. Each kind's members are made here; the reference is double.py. Prints TAP."""
+"""foreign.py DRIVERS DATA - models in files by other writers: each entry of a file changes the logits as it should, or the file
+is refused with the entry's name. The files are made here; the reference is double.py. Prints TAP."""
 
 import json
 import os
@@ -168,7 +168,7 @@ def keys():
 
 
 def windows():
-    """A Mistral's config.json without a window has one of 4096 tokens: its checkpoint says so."""
+    """If the config.json of a Mistral has no window, the window is 4096 tokens, also in its checkpoint."""
     folder("model", params(), config("mistral", max_position_embeddings=5000))
     done = run("train", "--model", "model", "--data", "tokens", "--sequence", "12", "--batch", "1", "--steps", "1", "--save", "run", "--mesh",
                "data=1")
@@ -222,7 +222,7 @@ def scalings():
 
 
 def yarn(p):
-    """The rates and the factor of attention are those of transformers 5.24 (tests/data/published/yarn.json)."""
+    """YaRN's rates and attention factor equal those of transformers 5.24 (tests/data/published/yarn.json)."""
     with open(os.path.join(data, "published/yarn.json")) as file:
         cases = json.load(file)
     keys = {"factor": "factor", "original_max_position_embeddings": "original_context_length", "beta_fast": "yarn_beta_fast",
@@ -301,7 +301,7 @@ def adapters():
 
 
 def merged(model, adapters, to):
-    """A folder of the GPT-2 in MODEL with the adapters of a folder of PEFT's added up, as PEFT defines them."""
+    """Writes a folder of the GPT-2 in MODEL with the adapters of a PEFT folder added, as PEFT defines them."""
     tensors, of = ({name: [[*shape], list(values)] for name, (shape, values) in read(f"{path}.safetensors").items()}
                    for path in (f"{model}/model", f"{adapters}/adapter_model"))
     with open(f"{adapters}/adapter_config.json") as file:
@@ -320,7 +320,7 @@ def merged(model, adapters, to):
 
 
 def gpt2():
-    """PEFT has one adapter for q, k and v, which have one each here."""
+    """PEFT has one adapter for q, k and v together; the model here has an adapter for each."""
     model, tokens = os.path.join(data, "published/gpt2"), [5, 17, 3, 60, 42, 42, 7, 0, 31, 12, 9, 33]
     theirs = f"{model}/peft"
     want = [read(f"{theirs}/logits.safetensors")["logits"][1]]
@@ -377,7 +377,7 @@ def gpt2_refusals(model, train):
 
 
 def restarted(train):
-    """A run that is killed goes on without the files that it began with: --model and --adapters."""
+    """A killed run goes on without the files that it began with, those of --model and --adapters."""
     steps = ("--adapters", "peft", "--steps", "40", "--save-every", "5", "--delay-ms", "2", "--save")
     run(*train, *steps, "unbroken")
     with open("log", "w") as log:
@@ -397,7 +397,7 @@ def restarted(train):
 
 
 def full_disk(train):
-    """Files end after 8 KB: nothing half written stays."""
+    """If files may have 8 KB at most, nothing half written stays."""
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
@@ -453,7 +453,7 @@ def refusals(p, train):
 
 
 def gradients():
-    """Of each kind of parameter along one direction, beside differences of the loss in double precision."""
+    """Gradients of each kind of parameter along one direction equal differences of the loss in double precision."""
     p = params(qkv=True, out=True, mlp=True)
     tokens = TOKENS + [8]
     folder("model", p, config(rope_scaling={"type": "linear", "factor": 4.0}))

@@ -1,4 +1,4 @@
-"""prompts.py - prompts for a real model."""
+"""prompts.py - holds prompts for a real model."""
 
 PROMPTS = """The capital of France is
 It is a truth universally acknowledged, that a single man in possession of a good fortune, must be in want of a

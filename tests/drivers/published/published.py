@@ -22,7 +22,7 @@ import sys
 
 
 def read(path):
-    """The tensors of a safetensors file of float32 or bf16, as (shape, list of floats)."""
+    """Returns the tensors, (shape, list of floats), of a safetensors file of float32 or bf16."""
     with open(path, "rb") as file:
         data = file.read()
     size = struct.unpack_from("<Q", data)[0]
@@ -110,7 +110,7 @@ def gguf_name(name):
 
 
 def turned(values, rows, width):
-    """Row 2i + j of a head is row j * width / 2 + i."""
+    """Reorders the rows of each head: row j * width / 2 + i becomes row 2i + j."""
     columns = len(values) // rows
     order = [h * width + j * (width // 2) + i for h in range(rows // width) for i in range(width // 2) for j in range(2)]
     return [x for row in order for x in values[row * columns : (row + 1) * columns]]
@@ -125,7 +125,7 @@ def transposed(values, columns):
 
 
 def divisors(width, rope):
-    """The divisors of the rotations' rates in Llama 3."""
+    """Returns the divisors of the rotation rates of Llama 3."""
     low, high = (rope["original_max_position_embeddings"] / rope[f"{end}_freq_factor"] for end in ("low", "high"))
     for i in range(width // 2):
         wave = 2 * math.pi * rope["rope_theta"] ** (2 * i / width)
@@ -134,7 +134,7 @@ def divisors(width, rope):
 
 
 def sizes_of(config):
-    """The metadata: integers and reals."""
+    """Returns the metadata that are integers and reals."""
     if config["model_type"] == "gpt2":
         return {
             "block_count": config["n_layer"],
@@ -211,7 +211,7 @@ def length(facts, number):
 
 
 def row(path, number, columns):
-    """One row of the logits in a file that may have many."""
+    """Returns one row of the logits in a file."""
     with open(path, "rb") as file:
         size = struct.unpack("<Q", file.read(8))[0]
         file.seek(8 + size + 4 * columns * number)

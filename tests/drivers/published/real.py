@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""real.py TOKENS MODEL - logits of SmolLM2-135M-Instruct's GGUF file after 20 prompts, computed in double by a program that
-shares nothing with the library but the driver TOKENS, which encodes them; writes tests/data/published/smollm2.json, for
-smollm2.sh: of each prompt the tokens, the spread of the logits after the last one, and the five largest. Needs numpy."""
+"""real.py TOKENS MODEL - computes the logits of SmolLM2-135M-Instruct's GGUF file after 20 prompts in double precision. Only the
+driver TOKENS, which encodes the prompts, belongs to the library. Writes tests/data/published/smollm2.json for smollm2.sh: the
+tokens of each prompt, the spread of the logits after the last token, and the five largest ones. Needs numpy."""
 
 import json
 import math
@@ -42,7 +42,7 @@ class Reader:
 
 
 def dequantize(kind, raw, shape):
-    """F32; Q8_0: blocks of 32 bytes with a scale; Q4_1: with a scale and a least value, two numbers a byte."""
+    """Decodes F32; Q8_0: blocks of 32 bytes with a scale; Q4_1: two numbers a byte, with a scale and a least value."""
     if kind == 0:
         return np.frombuffer(raw, "<f4", math.prod(shape)).astype(np.float64).reshape(shape)
     if kind == 8:
@@ -79,7 +79,7 @@ def norm(x, weight, epsilon):
 
 
 def rotate(x, base):
-    """[tokens, heads, width]: neighbours turn together, as Llama's rows lie in GGUF files."""
+    """Rotates x [tokens, heads, width] in pairs of neighbours, the order of Llama's rows in GGUF files."""
     tokens, _, width = x.shape
     angle = np.arange(tokens)[:, None] * base ** (-np.arange(0, width, 2) / width)
     turned = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * angle)[:, None, :]

@@ -18,14 +18,14 @@ def require(condition, *what):
 
 
 class Browser:
-    """Speaks the browser's protocol over two pipes, as --remote-debugging-pipe has it: JSON that ends with a zero."""
+    """The browser's protocol over the two pipes of --remote-debugging-pipe: each message is JSON and a zero byte."""
 
     def __init__(self, path, profile):
         to_browser, self.writing = os.pipe()
         self.reading, from_browser = os.pipe()
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
                  f"--user-data-dir={profile}", f"--window-size={WIDTH},{HEIGHT}", "about:blank"]
-        # The pipes' ends have to be descriptors 3 and 4.
+        # The browser expects the pipes at descriptors 3 and 4.
         shell = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'
         self.process = subprocess.Popen(["bash", "-c", shell, path, *flags], pass_fds=(to_browser, from_browser),
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -68,7 +68,7 @@ class Browser:
 
 
 def titles_of(path):
-    """(row, action, stage, microbatches, begin, end) of each box of a drawing."""
+    """Returns (row, action, stage, microbatches, begin, end) of each box of a drawing."""
     pattern = re.compile(r"<title>(?:(\S+): )?(?:stage (\d+), )?(\D+?)(?: of microbatch ([\d to]+))?, (\S+) to (\S+) ms</title>")
     with open(path) as file:
         return {(row, action, stage, microbatch, float(begin), float(end))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""foreign.py DRIVERS DATA - texts and tokenizers of other writers, in the drivers: each entry counts, or is
-refused by name. Prints TAP."""
+"""foreign.py DRIVERS DATA - texts and tokenizers by other writers, read by the drivers: each entry has its effect, or is refused
+by name. Prints TAP."""
 
 import gzip
 import json
@@ -46,7 +46,7 @@ def write(path, content):
 
 
 def tokenizer(path, base, config=None, added=(), **fields):
-    """A folder with a tokenizer of tests/data, with other fields and more tokens: (content, special)."""
+    """Makes a folder with a tokenizer of tests/data, changed FIELDS and MORE tokens, (content, special)."""
     with open(os.path.join(data, base)) as file:
         root = json.load(file)
     root.update(fields)
@@ -82,7 +82,7 @@ def chats():
 
 
 def prefixes():
-    """The answer's tokens are those of the rendered text: a space stands before each part, or before the text alone."""
+    """An answer's tokens are those of the rendered text, with a space before each part, or before the whole text alone."""
     metaspace = {"type": "Metaspace", "replacement": "\u2581", "split": False, "prepend_scheme": "first"}
     answer = {"messages": [{"role": "user", "content": "the"}, {"role": "assistant", "content": "fox"}]}
     rendered = "<|im_start|>user\nthe<|im_end|>\n<|im_start|>assistant\nfox<|im_end|>\n"
@@ -110,20 +110,20 @@ END = 406  # <|im_end|> in the tokenizers below
 
 
 def model(path, rows, config=None, **changes):
-    """A folder with a model of ROWS tokens, and qwen2.json's tokenizer with those of ChatML: 405 to 408."""
+    """Makes a folder with a model of ROWS tokens and qwen2.json's tokenizer with ChatML's tokens, 405 to 408."""
     sizes = {**double.SIZES, "vocabulary": rows}
     double.folder(path, double.params(sizes=sizes), double.config(sizes=sizes, **changes))
     tokenizer(path, "qwen2.json", config if config is not None else {"eos_token": "<|im_end|>"}, CHATML)
 
 
 def generated(*arguments):
-    """Status, and the samples' objects."""
+    """Returns the status and the samples' JSON objects."""
     done = run("transformer", "generate", *MESH, "--json", *arguments)
     return done, [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"') and '"tokens"' in line]
 
 
 def ends():
-    """Samples end at each token that generation_config.json names, else config.json, and at the tokenizer's own."""
+    """Samples end at each token named by generation_config.json or, without it, by config.json, and at the tokenizer's own."""
     model("ends", 424)
     _, (whole,) = generated("--model", "ends", "--prompt-tokens", "300", "--length", "24", "--temperature", "0", "--no-end-of-text")
     made = whole["tokens"][1:]
@@ -150,7 +150,7 @@ def ends():
 
 
 def exported():
-    """An exported model names the token that ends a text, wherever the run began."""
+    """An exported model names the token that ends a text, whether a folder, a tokenizer or a checkpoint has named it."""
     model("own", 424)
     write("text", "the quick brown fox jumps over the lazy dog " * 60)
     run("transformer", "train", "--model", "own", "--data", "text", "--sequence", "8", "--batch", "1", "--steps", "1", "--save", "run", *MESH)
@@ -171,7 +171,7 @@ def exported():
 
 
 def gguf_tokenizers():
-    """A GGUF export of a folder takes the tokenizer along: the same tokens, special or not, and the template of chats."""
+    """A GGUF export contains the folder's tokenizer: the same tokens, special or not, and the chat template."""
     text = "the quick  fox<think>don't 12 \u00e9e\u0301<|im_end|>\n\n  x"
     for base in "gpt2.json", "qwen2.json":
         model("own", 500, {"eos_token": "<|im_end|>", "chat_template": "{{ messages }}"})
@@ -229,7 +229,7 @@ def documents():
 
 
 def padded():
-    """A vocabulary of more rows than the tokenizer has tokens."""
+    """A model may have more rows of the vocabulary than the tokenizer has tokens."""
     model("pad", 900)
     hot = ("--model", "pad", "--prompt-tokens", "891,5,891", "--length", "60", "--temperature", "5")
     done, samples = generated(*hot, "--samples", "4")
@@ -255,7 +255,7 @@ def padded():
 
 
 def frame(content):
-    """As zstd packs it: one frame with blocks that are stored as they are."""
+    """Returns a zstd frame with uncompressed blocks."""
     out = b"\x28\xb5\x2f\xfd\xa0" + struct.pack("<I", len(content))
     parts = [content[i : i + 60000] for i in range(0, len(content), 60000)] or [b""]
     for i, part in enumerate(parts):
@@ -294,7 +294,7 @@ def kinds():
 
 
 def nanogpt():
-    """Tokens without a header are those of a shard with one."""
+    """A file of tokens without a header equals a shard with one."""
     train = ("transformer", "train", *SMALL, "--sequence", "8", "--batch", "2", "--steps", "3", "--vocab-size", "600", "--json", "--data")
     tokens = [(7 * i * i + 3 * i) % 600 for i in range(900)]
     losses = lambda done: [line.split('"loss":')[1].split(",")[0] for line in done.stdout.splitlines() if '"step"' in line] or done.stderr
@@ -374,7 +374,7 @@ def messages():
 
 
 def weights():
-    """The weight of a message that is not learned is 0."""
+    """A message that is not learned has the weight 0."""
     train = ("transformer", "train", *SMALL, "--sequence", "64", "--batch", "1", "--steps", "1", "--validation", "0", "--chat", "chat.jsonl")
     talk = lambda *weights: json.dumps({"messages": [{"role": "user", "content": "a"}] + [
         {"role": "assistant", "content": "bcd", **({} if w is None else {"weight": w})} for w in weights]})

@@ -34,7 +34,7 @@ class Terminal:
         return more
 
     def wait_for(self, what, count=1, seconds=60):
-        """Waits until WHAT has come COUNT times."""
+        """Waits until the output contains WHAT for the COUNTth time."""
         end = time.time() + seconds
         while self.text.count(what) < count and time.time() < end:
             if self.read(0.2) is None:
@@ -45,7 +45,7 @@ class Terminal:
         os.write(self.fd, keys.encode())
 
     def finish(self, seconds=60):
-        """The exit status, once it has ended."""
+        """Waits for the driver's end and returns its exit status."""
         end = time.time() + seconds
         while time.time() < end:
             self.read(0.1)
