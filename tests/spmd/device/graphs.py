@@ -1,5 +1,5 @@
-"""graphs.py BUILD [MPIRUN] - steps as graphs make the same calls as steps without, on a GPU that computes nothing; prints
-TAP. MPIRUN: with a process for each coordinate most steps are graphs, too.
+"""graphs.py BUILD [MPIRUN] - compares the calls of steps with and without graphs, on a GPU that computes nothing; prints TAP.
+MPIRUN: if each coordinate is a process, most steps are graphs, too.
 
     graphs.py --changes BUILD PROGRAM ARGUMENT...    the calls of a step that are others than in the step before
 """
@@ -15,7 +15,7 @@ WORK = ("launch", "product", "copy", "fill", "mark", "await")
 STEPS = 8
 LEARNED = 12  # steps of a job of several coordinates, of which the last ones are graphs
 TURNS = 22  # steps of a job whose rooms are used in turn, so that a step may differ from the one before
-# Of one coordinate: rates rise and fall, dropout draws in each step.
+# Jobs of one coordinate: learning rates rise and fall, dropout draws in each step.
 RATES = ("--warmup", "3", "--lr-schedule", "cosine", "--dropout", "0.1")
 JOBS = (
     ("looping_pipeline", *ALONE, *RATES),
@@ -29,8 +29,8 @@ JOBS = (
     ("looping_pipeline", *ALONE, *RATES, "--journal", JOURNAL),
     ("transformer", *TEXT, *RATES, "--precision", "bf16", "--journal", JOURNAL),
 )
-# Of several, whose queues wait for each other, and whether no chance is in the order of a step: sums that overlap come
-# when they are there.
+# Jobs of several coordinates, whose queues wait for each other, and whether a step has a fixed order: overlapped sums end in
+# any order.
 TOGETHER = (
     (False, "looping_pipeline", *HERE, *RATES),
     (True, "looping_pipeline", *HERE, *RATES, "--no-overlap"),
@@ -40,8 +40,8 @@ TOGETHER = (
     (False, "transformer", *NARROW, "--mesh", "data=4", "--engine", "local", "--fsdp", *RATES),
     (True, "transformer", *NARROW, "--mesh", "tensor=8", "--n-heads", "8", *RATES),
 )
-# Engine nccl, and the most graphs that a step is; it was 121, 49, 49 and 190 while NCCL's calls divided steps, and 23 in
-# the last one while messages still did.
+# Jobs of engine nccl, and the most graphs of a step. If NCCL's calls divided steps, there would be 121, 49, 49 and 190; if
+# only messages did, 23 in the last job.
 COMMUNICATION = (
     (8, "transformer", *NARROW, "--mesh", "data=2,pipe=1,tensor=2", "--engine", "nccl", *RATES),
     (8, "transformer", *NARROW, "--mesh", "data=8", "--engine", "nccl", *RATES),
@@ -53,18 +53,18 @@ COMMUNICATION = (
      "--fsdp", "--clip", "1", *RATES),
 )
 
-# Each coordinate a process.
+# Jobs with a process for each coordinate.
 APART = (("2", "data=2,pipe=1,tensor=1"), ("4", "data=4,pipe=1,tensor=1"), ("4", "data=2,pipe=2,tensor=1"))
-MANY = 60  # steps of these, all of them graphs as a whole after the first few, also if processes share cores
+MANY = 60  # steps of these jobs; after the first few each is one graph, also if processes share cores
 
 
 def work(lines):
-    """Works put into streams, each thread's in its order."""
+    """Returns the works of LINES that go into streams, in their order."""
     return [(kind, name, *rest) for _, kind, name, *rest in lines if kind in WORK]
 
 
 def calls(lines):
-    """How often each function was called, and how much was asked for."""
+    """Returns the number of calls of each function, and of the other works of each kind."""
     return collections.Counter(name if kind == "call" else kind for _, kind, name, *_ in lines)
 
 
@@ -74,7 +74,7 @@ def first_difference(one, other):
 
 
 def function_of(call):
-    """A name for people."""
+    """Returns the job's name in the output."""
     found = re.fullmatch(r"__omp_offloading_[0-9a-f]+_[0-9a-f]+_(.*)_l[0-9]+", call[1])
     return found.group(1) if call[0] == "launch" and found else call[0]
 
@@ -84,7 +84,7 @@ def without_options(arguments):
 
 
 def changes(build, program, *arguments):
-    """(calls of the last step, pairs of them and of the calls of the step before that differ); the run has one coordinate."""
+    """Returns (calls of the last step, pairs in which they differ from the step before). The run has one coordinate."""
     with tempfile.TemporaryDirectory() as folder:
         record = os.path.join(folder, "record")
         run(build, record, program, *arguments, "--steps", "1")
@@ -121,7 +121,7 @@ def same_work(points, build, record, driver, *arguments):
 
 
 def whole_step(points, build, record, copies, *arguments):
-    """Nothing goes to the stream by itself but copies and waits of the host, in COPIES."""
+    """Only copies and waits of the host, listed in COPIES, go to the stream outside of graphs."""
     program = os.path.join(build, "drivers/looping_pipeline")
     few, more = (calls(run(build, record, program, *ALONE, *RATES, "--graph", "auto", *arguments, "--steps", steps)[1])
                  for steps in "68")
@@ -132,13 +132,13 @@ def whole_step(points, build, record, copies, *arguments):
 
 
 def count_together(points, build, record, alike, driver, *arguments):
-    """Several coordinates, whose order among each other is chance: as many calls of each kind with the same sizes."""
+    """Several coordinates, in any order among each other: the same number of calls of each kind, with the same sizes."""
     program = os.path.join(build, "drivers", driver)
     run(build, record, program, *arguments, "--steps", "1")
     plain, one = run(build, record, program, *arguments, "--steps", str(STEPS))
     graphs, other = run(build, record, program, *arguments, "--steps", str(STEPS), "--graph", "on")
     launched = calls(other)["cuGraphLaunch"]
-    # Calls of the host are measurements for a forecast, which a run by graphs does not make.
+    # Calls of the host are measurements for a forecast; a run by graphs makes none.
     one, other = (collections.Counter((kind, name) for kind, name, *_ in work(lines)
                                       if kind in ("launch", "product", "copy") and name != "host>host")
                   for lines in (one, other))
@@ -149,9 +149,9 @@ def count_together(points, build, record, alike, driver, *arguments):
 
 
 def by_thread(lines):
-    """Works that each thread puts into streams, in its order: kernels by their grids, products by their shapes, copies and
-    NCCL's calls by their bytes. Addresses are left out, as allocations of several threads are numbered by chance, and so
-    are single numbers, which the ranks of a run that has gone on for 2 s ask each other for."""
+    """Returns the works that each thread puts into streams, in its order: kernels by their grids, products by their shapes, copies
+    and NCCL's calls by their bytes. Addresses are left out because threads allocate in any order; single numbers, too, because
+    the ranks of a run longer than 2 s ask each other for some."""
     threads = collections.defaultdict(list)
     for who, kind, name, *rest in lines:
         thread = who.split(".")[0]
@@ -166,7 +166,7 @@ def by_thread(lines):
 
 
 def in_graphs(lines):
-    """NCCL's calls in graphs, and by themselves."""
+    """Returns the numbers of NCCL's calls in graphs and outside of them."""
     counts, last = collections.Counter(), {}
     for who, _, name, *_ in lines:
         thread = who.split(".")[0]
@@ -178,8 +178,8 @@ def in_graphs(lines):
 
 
 def communication(points, build, record, most, program, *arguments):
-    """Engine nccl's sums, gathers and exchanges in graphs: each coordinate asks for the same in the same order. It has at
-    most MOST graphs a step."""
+    """Engine nccl's sums, gathers and exchanges in graphs: each coordinate makes the same calls in the same order. A step has at
+    most MOST graphs."""
     path = os.path.join(build, "drivers", program)
     run(build, record, path, *arguments, "--steps", "1")
     steps = ("--steps", str(LEARNED), "--no-overlap")
@@ -200,7 +200,7 @@ def communication(points, build, record, most, program, *arguments):
 
 
 def apart(points, build, record, mpirun, count, mesh):
-    """No host waits for another one within a step."""
+    """Within a step, no host waits for another one."""
     result, _ = run(build, record, mpirun, count, os.path.join(build, "drivers/transformer"), *NARROW, "--mesh", mesh,
                     "--engine", "nccl", "--no-overlap", "--graph", "auto", "--profile", "--steps", str(MANY))
     told = re.search(rf"^graphs: ([0-9]+) of {MANY} steps(?:, ([0-9]+) of them in part)?;", result.stdout, re.M)

@@ -1,4 +1,4 @@
-"""kernels.py [--linked] PROGRAM... - resources that the machine code of the programs' target regions needs; prints TAP.
+"""kernels.py [--linked] PROGRAM... - checks the resources that the machine code of target regions needs; prints TAP.
 
     --linked                           their files were linked with the device's runtime (SL_CUDA_LTO), of which elements
                                        then need nothing: one barrier at most, and no memory that a block shares
@@ -23,7 +23,7 @@ LOADS, STORES = (0x180, 0x181), (0x185, 0x186)  # of any memory; of memory that 
 WIDTHS = {4: 4, 5: 8, 6: 16}  # bytes that one moves, by bits 9 to 11 of its second half
 MODES = {1: "generic", 2: "SPMD", 3: "generic as SPMD"}
 
-# Kernels that do not keep to the rules yet, and their limits: registers, bytes of frame. None of these may grow.
+# Kernels that break the rules so far, and their limits: registers, bytes of frame. None of these may grow.
 KNOWN = {
     "attention.c forward": (193, 0),
     "attention.c backward": (254, 0),
@@ -48,10 +48,10 @@ KNOWN = {
     "reduce.c reduce_in": (50, 80),
 }
 UNLINKED = 255, 128  # the same, if files were not linked with the runtime
-# Files whose functions share names with other files, by a function that only they have.
+# Files that have functions of the same names, each with a function that only this file has.
 FILES = {"attention.c": "settle_few", "attention_latent.c": "make_table", "reduce.c": "reduce_few"}
 
-# Over elements: each loads, if there is anything to load, and stores by as many bytes at most, if arrays are aligned.
+# Kernels over elements, with the largest number of bytes of a load and of a store if arrays are aligned.
 WIDE = {
     "adamw_of": (16, 16), "add": (16, 16), "add_hash": (16, 0), "add_settled": (16, 16), "copy_settled": (16, 16),
     "fill": (0, 16), "multiply_elements": (16, 16), "multiply_kept_of": (16, 16), "multiply_rounded": (16, 8),
@@ -63,7 +63,7 @@ Kernel = collections.namedtuple("Kernel", "name registers frame shared barriers 
 
 
 class Image:
-    """An ELF file for GPUs in DATA."""
+    """An ELF file for GPUs, read from DATA."""
 
     def __init__(self, data):
         self.data = data
@@ -82,7 +82,7 @@ class Image:
         return self.data[at : self.data.index(b"\0", at)].decode()
 
     def attributes(self, wanted):
-        """Of all kernels, by name: .nv.info has pairs of a symbol and a number."""
+        """Returns a number for each kernel by name: .nv.info has pairs of a symbol and a number."""
         values = {}
         for name, fields in self.sections:
             at, end = fields[4], fields[4] + fields[5]
@@ -117,12 +117,12 @@ class Image:
 
 
 def barriers(code):
-    """Instructions of CODE at which a block's warps wait for each other."""
+    """Returns the number of instructions in CODE at which a block's warps wait for each other."""
     return sum(struct.unpack_from("<H", code, at)[0] & OPERATION == BARRIER for at in range(0, len(code), INSTRUCTION))
 
 
 def widest(code, operations):
-    """The most bytes that an instruction of CODE with one of OPERATIONS moves; 0: there is none."""
+    """Returns the most bytes that an instruction of CODE with one of OPERATIONS moves; 0: there is none."""
     found = (struct.unpack_from("<QQ", code, at) for at in range(0, len(code), INSTRUCTION))
     return max((WIDTHS.get(second >> 9 & 7, 0) for first, second in found if first & OPERATION in operations), default=0)
 
@@ -138,7 +138,7 @@ def images(path):
 
 
 def kernels_of(paths):
-    """All of them once: programs share most. Kernels are called __omp_offloading_DEVICE_FILE_FUNCTION_lLINE."""
+    """Returns each kernel once; programs share most. Kernels have names like __omp_offloading_DEVICE_FILE_FUNCTION_lLINE."""
     found = {}
     for path in paths:
         for image in images(path):
@@ -148,13 +148,13 @@ def kernels_of(paths):
 
 
 def place(name):
-    """(number of the source file, function, line)"""
+    """Returns (number of the source file, function, line)."""
     file, function, line = re.fullmatch(r"__omp_offloading_[0-9a-f]+_([0-9a-f]+)_(.*)_l([0-9]+)", name).groups()
     return file, function, int(line)
 
 
 def titles(kernels):
-    """Names to read, by kernel: functions, with their file if another file has the same."""
+    """Returns a readable name for each kernel: its function, with the file if another file has a function of this name."""
     members = collections.defaultdict(set)
     for kernel in kernels:
         file, function, _ = place(kernel.name)
@@ -168,7 +168,7 @@ def titles(kernels):
 
 
 def judge(kernels, linked):
-    """(passed, point, reason of a failure) for each kernel."""
+    """Yields (passed, point, reason of a failure) for each kernel."""
     names = titles(kernels)
     for kernel in kernels:
         title = names[kernel.name]
@@ -189,7 +189,7 @@ def judge(kernels, linked):
 
 
 def table(kernels):
-    """Its lines."""
+    """Returns the table's lines."""
     names = titles(kernels)
     yield "| kernel | mode | registers | frame | barriers | shared |"
     yield "| --- | --- | ---: | ---: | ---: | ---: |"
@@ -202,7 +202,7 @@ def table(kernels):
 
 
 def check(path, tools, kernels):
-    """Prints one point: whether the file has the table that is made here."""
+    """Prints one point: the file has the same table as the one made here."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     made = re.search(r"^Made by (.*):$", text, re.MULTILINE)

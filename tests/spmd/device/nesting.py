@@ -1,8 +1,8 @@
-"""nesting.py BUILD - whether target regions are as the compiler is told that they are (spmd/device/cuda/cuda.cmake): no loop
-that threads share lies within another, and nothing asks OpenMP for tasks, threads or their numbers. Prints TAP.
+"""nesting.py BUILD - checks that target regions keep to the promises made to the compiler (spmd/device/cuda/cuda.cmake): no
+shared loop lies within another one, and no region asks OpenMP for tasks, threads or their numbers. Prints TAP.
 
-It reads clang's code of each file before optimization: threads run the functions that __kmpc_parallel_51 is
-given, and none of these may get to a call of it."""
+It reads clang's code of each file before optimization: threads run the functions given to __kmpc_parallel_51, and none of these
+may reach a call of it."""
 import collections
 import json
 import pathlib
@@ -31,7 +31,7 @@ void outer(int *x) {
 
 
 def code_of(words, folder, file):
-    """LLVM's code for the GPU of FILE, not optimized, by the compiler and options of WORDS."""
+    """Returns LLVM's unoptimized GPU code of FILE, by the compiler and options in WORDS."""
     first = next(i for i, word in enumerate(words) if word.startswith("-"))
     options = [word for word in words[first:] if word not in ("-c", "-MD", "-foffload-lto", words[-1]) and not re.match("-O|-g|-fopenmp-assume", word)]
     architectures = [word for word in options if word.startswith("--offload-arch=")]
@@ -45,7 +45,7 @@ def code_of(words, folder, file):
 
 
 def judge(code):
-    """(functions that threads run, faults)"""
+    """Returns (functions that threads run, faults)."""
     calls, bodies, wrong, function = collections.defaultdict(set), set(), [], None
     for line in code.splitlines():
         if line.startswith("define "):

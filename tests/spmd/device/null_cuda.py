@@ -1,4 +1,4 @@
-"""null_cuda.py BUILD - calls of training on a GPU, counted on one that computes nothing; prints TAP.
+"""null_cuda.py BUILD - counts a training's calls on a GPU that computes nothing; prints TAP.
 
     null_cuda.py --table BUILD PROGRAM ARGUMENT...    a step's launches, waits, copies and so on, as a table
 """
@@ -25,8 +25,8 @@ LOADS = ("cuModuleLoadData", "cuModuleGetFunction", "cuModuleGetGlobal_v2")
 
 
 def run(build, record, program, *arguments):
-    """Lines of the account of a run, each as its words; with engine nccl there is a GPU for each of 8 coordinates, with
-    engine local one for all."""
+    """Returns the lines of a run's account, each as a list of words. With engine nccl each of 8 coordinates has a GPU, with
+    engine local all share one."""
     devices = "8" if "nccl" in arguments else "1"
     environment = dict(os.environ, LD_LIBRARY_PATH=os.path.join(build, "tests/null_cuda"), FAKE_CUDA_IDLE="1",
                        FAKE_CUDA_DEVICES=devices, FAKE_CUDA_RECORD=record, OMP_TARGET_OFFLOAD="MANDATORY",
@@ -44,7 +44,7 @@ def run(build, record, program, *arguments):
 
 
 def account(lines):
-    """Counts of calls, by their kind."""
+    """Returns the numbers of calls by kind."""
     counts = collections.Counter()
     for _, kind, name, *rest in lines:
         if kind in ("launch", "product", "take"):
@@ -66,8 +66,8 @@ def account(lines):
 
 
 def settle_peaks(folder):
-    """Times of products on a GPU that computes nothing are chance: no step is to find that it was too long, and to measure
-    it again."""
+    """Sets the measured times of products to fixed values: on a GPU that computes nothing they are random, and a step that seemed
+    too long would be measured again."""
     path = os.path.join(folder, "shardloop/peaks.json")
     if not os.path.exists(path):
         return
@@ -80,8 +80,8 @@ def settle_peaks(folder):
 
 
 def step(build, record, program, *arguments, steps="--steps", account=account):
-    """Calls of one step, by ACCOUNT: the difference between four steps and two, halved. Steps that take long, as on a
-    busy machine, are not followed by a search for other layouts, whose measurements would be counted."""
+    """Returns the calls of one step, by ACCOUNT: half of the difference between four steps and two. Slow steps, as on a busy
+    machine, do not start a search for other layouts, whose measurements would be counted."""
     if os.path.basename(program) in ADVISERS:
         arguments = (*arguments, "--no-advice")
     run(build, record, program, *arguments, steps, "1")  # measures the machine once, and saves the results
@@ -97,7 +97,7 @@ def step(build, record, program, *arguments, steps="--steps", account=account):
 
 
 def older_images(program, copy):
-    """A copy whose images are marked in ELF's header as CUDA 12 marked them: the LLVM of this clang knows no other."""
+    """Returns a copy of the program whose images have CUDA 12's mark in the ELF header; the LLVM of this clang reads no other."""
     with open(program, "rb") as file:
         data = bytearray(file.read())
     at = data.find(b"\x7fELF", 1)
@@ -132,7 +132,7 @@ NARROW = ("train", "--data", TEXT_FILE, "--batch", "16", "--sequence", "32", "--
           "--blocks", "2", "--layers-per-block", "2")
 TEXT = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", "README.md", "--batch", "4", "--sequence", "32",
         "--model-dimension", "64", "--n-heads", "2", "--blocks", "1", "--layers-per-block", "2")
-# Jobs of the size that a GPU is bought for, and the most regions and products together of a step.
+# Jobs of a size for GPUs, and the largest number of regions and products together in a step.
 ARTICLE = (*ALONE, "--layers", "16", "--hidden", "2048", "--expansion", "4", "--batch", "512", "--microbatches", "8")
 BLOCKS = ("train", "--mesh", "data=1,pipe=1,tensor=1", "--data", TEXT_FILE, "--batch", "8", "--sequence", "1024",
           "--model-dimension", "768", "--n-heads", "12", "--blocks", "12", "--layers-per-block", "1", "--precision", "bf16")
@@ -173,7 +173,7 @@ JOBS = (
     ("transformer", *NARROW, "--mesh", "data=8", "--engine", "nccl", "--experts", "8"),
     ("transformer", *NARROW, "--mesh", "data=4", "--engine", "local", "--experts", "8"),
 )
-# Of one coordinate; with a journal a step waits as often as without.
+# Jobs of one coordinate: a step with a journal waits as often as a step without.
 JOURNALS = (
     ("looping_pipeline", *ALONE),
     ("looping_pipeline", *ALONE, "--optimizer", "sgd", "--accumulate", "2"),
@@ -182,8 +182,8 @@ JOURNALS = (
     ("transformer", *TEXT),
     ("transformer", *TEXT, "--precision", "bf16", "--exact", "data=1", "--clip", "1"),
 )
-# Their steps are microbatches, or epochs: work done once is done in runs of any length.
-# Programs that take no numbers: (steps, program, arguments). Work done once counts, too, and is little.
+# Examples, whose steps are microbatches or epochs: work done once is the same in runs of any length.
+# Programs without an option for steps: (steps, program, arguments). Their little work done once is counted, too.
 IMAGES = "/usr/share/datasets/fashion-mnist"
 EXAMPLES = (
     (300, "regression"),
@@ -199,11 +199,11 @@ def without_sizes(arguments):
 
 
 def launches(lines):
-    """Launches with their parameters, but for their grids and for the runtime's own memory."""
+    """Returns the launches with their parameters, without grids and the runtime's own memory."""
     return [(name, *parameters) for _, kind, name, *rest in lines if kind == "launch" for parameters in [rest[2:]]]
 
 
-# Launches of LLVM's runtime and of ours compared; attention by tensor cores, and without.
+# Jobs that compare launches by LLVM's runtime with ours; attention on tensor cores, and without.
 COMPARED = (
     ("looping_pipeline", *ALONE),
     ("looping_pipeline", *ALONE, "--precision", "bf16", "--clip", "1"),
@@ -250,7 +250,7 @@ def bound_others(points, build, work):
 
 
 def bound_examples(points, build, work):
-    """Of the whole run; its middle, without beginning and end, allocates nothing and takes nothing from the host."""
+    """Counts of the whole run. In its middle, without beginning and end, nothing is allocated and nothing comes from the host."""
     for steps, program, *arguments in EXAMPLES:
         result, lines = run(build, os.path.join(work, "record"), os.path.join(build, "drivers", program), *arguments)
         if arguments and not os.path.isdir(IMAGES):
@@ -279,7 +279,7 @@ def bound_steps(points, build, work):
 
 
 def bound_journals(points, build, work):
-    """A step's hashes are made on the device, and come to the host at once, with values that it waits for anyway."""
+    """A step's hashes are made on the device. They reach the host together, with values that it waits for anyway."""
     record = os.path.join(work, "record")
     for driver, *arguments in JOURNALS:
         program = os.path.join(build, "drivers", driver)

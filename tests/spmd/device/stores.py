@@ -1,10 +1,10 @@
-"""stores.py BUILD PROGRAM... - whether threads of a block store different values to one place: in the PTX of the programs'
-images, which the build has kept (tests/ptx). Prints TAP.
+"""stores.py BUILD PROGRAM... - finds stores by which threads of a block write different values to one place, in the PTX of the
+programs' images, which the build has kept (tests/ptx). Prints TAP.
 
 clang 19 lets thread 0 alone change a struct that threads share, as it should; under a condition it lets all
 threads store their own values afterwards: values of other threads are old, and the last store wins by chance. So:
 a store whose address does not depend on the thread's number, in code that all threads reach, of a value that depends on it.
-Dependence is followed through registers, through conditions (selp, and movs in branches), not through memory."""
+Dependence is followed through registers and conditions (selp, and movs in branches), not through memory."""
 import collections
 import json
 import pathlib
@@ -22,7 +22,7 @@ THREAD = ("%tid.x", "%laneid")
 REGISTER = re.compile(r"%[a-z]+[0-9]+")
 KERNEL = re.compile(r"^(?:\.weak |\.visible )?\.entry ([\w$]+)\(.*?^\{(.*?)^\}", re.S | re.M)
 
-# Thread 0 alone advances the pointer of the first; of the second the whole struct is made anew.
+# In the first case thread 0 alone advances the pointer; in the second, the whole struct is made anew.
 CASE = """
 #include <stddef.h>
 struct span { const float *at; const unsigned short *half; size_t step; };
@@ -56,7 +56,7 @@ Instruction = collections.namedtuple("Instruction", "predicate operation operand
 
 
 def blocks_of(body):
-    """The basic blocks of a kernel: lists of instructions, and for each block the numbers of its successors."""
+    """Returns the basic blocks of a kernel, lists of instructions, and for each block the numbers of its successors."""
     blocks, names = [[]], {}
     for statement in re.split(r"(?<=[;:{}])\s*(?=\n)", re.sub(r"//.*|^\s*\.loc\b.*", "", body, flags=re.M)):
         statement = statement.strip()
@@ -85,7 +85,7 @@ def blocks_of(body):
 
 
 def dependents_of(follow):
-    """For each block the blocks that its branch decides to run: blocks on a way from there to its post-dominator."""
+    """Returns for each block the blocks that run or not by its branch: those on a way from there to its post-dominator."""
     end = len(follow)
     before = collections.defaultdict(list)
     for number, to in enumerate(follow):
@@ -130,7 +130,7 @@ def dependents_of(follow):
 
 
 def stores_of(body):
-    """(a store, why not) of a kernel's stores that threads make to one place with different values."""
+    """Yields (a store, the reason) for a kernel's stores by which threads write different values to one place."""
     blocks, follow = blocks_of(body)
     dependents = dependents_of(follow)
     defined = collections.Counter(
@@ -163,13 +163,13 @@ def stores_of(body):
 
 
 def judge(ptx):
-    """(number of kernels, [fault])"""
+    """Returns (number of kernels, [fault])."""
     kernels = KERNEL.findall(ptx)
     return len(kernels), [f"{name}: {store}" for name, body in kernels for store in stores_of(body)]
 
 
 def compiled(build, code):
-    """The PTX of CODE, compiled and linked as a file with regions is."""
+    """Returns the PTX of CODE, compiled and linked like a file with regions."""
     commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
     command = next(c for c in commands if c["file"].endswith("layers/kernels/draws.c") and "--offload-arch" in c["command"])
     with tempfile.TemporaryDirectory() as work:

@@ -1,5 +1,5 @@
-"""timeline.py BUILD - messages, sums and gathers are ordered by streams and events, without waits of the host, and may run
-beside products; prints TAP.
+"""timeline.py BUILD - checks that messages, sums and gathers are ordered by streams and events, without waits of the host, and
+may run beside products; prints TAP.
 
     timeline.py --print BUILD PROGRAM ARGUMENT...    the last step of a coordinate: works of each stream, and their order
 
@@ -22,7 +22,7 @@ SHARDED = ("transformer", *NARROW, "--mesh", "data=4", "--engine", "nccl", "--fs
 
 
 class Work:
-    """Something in a stream. CLOCK: of each stream, how many of its works come before this one or are this one."""
+    """A piece of work in a stream. CLOCK: for each stream, how many of its works precede this one or are this one."""
 
     def __init__(self, thread, stream, number, clock, kind, words):
         self.thread, self.stream, self.number, self.clock = thread, stream, number, clock
@@ -70,7 +70,7 @@ class Account:
             self.works.append(work)
 
     def step(self, thread):
-        """Works of the last step of a thread, and how often its host waited within it: a step ends with a wait."""
+        """Returns the works of a thread's last step, and the number of its host's waits within the step: a step ends with a wait."""
         ends = [number for number, whose in self.waits if whose == thread]
         for first, end in zip(ends[-2::-1], ends[:0:-1]):
             works = [work for work in self.works[first:end] if work.thread == thread]
@@ -88,20 +88,20 @@ def read(build, record, program, *arguments):
 
 
 def trainers(account):
-    """Threads that multiply."""
+    """Returns the threads that multiply."""
     return sorted({work.thread for work in account.works if work.kind == "product"}, key=int)
 
 
 def beside(works, name):
-    """(calls of NAME in the step, how many of them are beside products of the coordinate)"""
+    """Returns (number of calls of NAME in the step, number of those beside products of the coordinate)."""
     products = [work for work in works if work.kind == "product"]
     calls = [work for work in works if work.kind == "call" and work.words[0] == name]
     return len(calls), sum(any(product.is_beside(call) for product in products) for call in calls)
 
 
 def look(account, names):
-    """Of the step that each coordinate took last: calls by name, all and beside products; how many steps; and calls in
-    a stream that computes."""
+    """Returns, for the last step of each coordinate: calls by name, all and beside products; the number of steps; and calls in a
+    computing stream."""
     found = {name: [0, 0] for name in names}
     mixed, steps = [], 0
     for thread in trainers(account):
@@ -116,7 +116,8 @@ def look(account, names):
 
 
 def check(points, build, record, job, about, *names):
-    """How much is beside products depends on when hosts come, too: on a busy machine the job is run up to three times."""
+    """Tests a job. The work beside products depends on the hosts' timing, too, so on a busy machine the job runs up to three
+    times."""
     for _ in range(3):
         result, account = read(build, record, *job)
         found, steps, mixed = look(account, names)
@@ -139,7 +140,7 @@ def describe(works):
 
 
 def print_step(build, program, *arguments):
-    """Neighbours in a stream that nothing divides are a row. A wait for a row is one for its last work."""
+    """Joins neighbours in a stream to rows if nothing divides them. A wait for a row is a wait for its last work."""
     with tempfile.TemporaryDirectory() as folder:
         result, account = read(build, os.path.join(folder, "record"), program, *arguments)
     if result.returncode:
