@@ -39,11 +39,12 @@ def find():
         commits = git("rev-list", "--first-parent", f"--max-count={COMMITS}", "HEAD").split()
     except Absent as reason:
         raise Absent("this folder is no clone of a repository") from reason
+    added = git("ls-files", "--others", "--exclude-standard", "--", *CODE)  # git diff does not see these
     for commit in commits:
         status = subprocess.run(["git", "diff", "--quiet", commit, "--", *CODE], stderr=subprocess.DEVNULL).returncode
         if status > 1:
             raise Absent(f"git diff {commit[:8]} ends with status {status}")
-        if status:
+        if status or added:
             return commit
     shallow = git("rev-parse", "--is-shallow-repository").strip() == "true"
     raise Absent(f"the clone is shallow: it ends {len(commits)} commits back, none with other code" if shallow else
