@@ -3,7 +3,8 @@
  *
  * A token chooses several experts. A (token, choice) is a PAIR, numbered token * choices + choice. Each expert has
  * CAPACITY slots per sequence: slot = (expert * sequences + sequence) * capacity + place. Arrays are dense and
- * row-major. ROWS are tokens, one sequence after another. No kernel allocates; each has finished when it returns. */
+ * row-major. ROWS are tokens, one sequence after another. No kernel allocates. On the CPU
+ * the work is done when a call returns; on devices it is enqueued on the thread's queue. */
 #ifndef SL_LAYERS_KERNELS_EXPERT_H
 #define SL_LAYERS_KERNELS_EXPERT_H
 

@@ -2,7 +2,8 @@
  * devices.
  *
  * Arrays are dense, row-major float32, in memory that the device reaches (spmd/device/device.h). Shapes are given as
- * [rows, cols]. No kernel allocates; each has finished when it returns. */
+ * [rows, cols]. No kernel allocates. On the CPU the work is done when a call returns; on devices it is enqueued on the
+ * thread's queue. */
 #ifndef SL_LAYERS_KERNELS_KERNELS_H
 #define SL_LAYERS_KERNELS_KERNELS_H
 

@@ -2,8 +2,8 @@
  * over sharded vocabularies. One source (sequence.c), built like kernels.c.
  *
  * A row is one token; the sequences of a microbatch follow each other. Arrays are row-major float32, in memory that the
- * device reaches. They are dense unless a stride (elements from one row to the next) is given. No kernel allocates;
- * each has finished when it returns.
+ * device reaches. They are dense unless a stride (elements from one row to the next) is given. No kernel allocates.
+ * On the CPU the work is done when a call returns; on devices it is enqueued on the thread's queue.
  *
  * A result is a struct sl_out (spmd/base/numbers/dtype.h): floats, which may be rounded to bf16 and have a bf16 copy.
  * Some kernels also write bf16 without floats. A kernel that changes an array reads the result's floats. */
