@@ -465,7 +465,7 @@ class Suite:
         def run_peer(kind, *options):
             if not self.with_peers:
                 return []
-            if kind == published.QUANTIZED:
+            if kind in published.IN_FILE:
                 return self.peers.run("llama.cpp", *python("llama", "llama_published.py"), *options)
             return self.peers.run("transformers", *python("transformers", "transformers_published.py"), "--precision", kind, *options)
 

@@ -1,17 +1,18 @@
 """llama_published - a published model by llama.cpp, from its GGUF file, in one process on all cores.
 
---job prefill: a prompt into caches. --job decode: greedy, behind a prompt of 8 tokens.
+--job prefill: a prompt into caches, and its first token. --job decode: greedy, behind a prompt of 8 tokens.
 """
 
 import argparse
 import random
+import time
 
 import measure
 
-import llama_cpp
-import numpy
+import xllamacpp
 
 PROMPT, CONTEXT = 512, 8
+VOCABULARY = 49152  # of the measured model
 
 
 def read_options():
@@ -23,44 +24,46 @@ def read_options():
     return parser.parse_args()
 
 
-def random_tokens(model, count):
-    return [random.Random(1).randrange(model.n_vocab()) for _ in range(count)]
+def make_server(model, cores):
+    params = xllamacpp.CommonParams()
+    params.model.path = model
+    params.n_ctx, params.n_batch, params.n_parallel, params.verbosity = 2 * PROMPT, PROMPT, 1, -1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = cores
+    return xllamacpp.Server(params)
 
 
-def logits(model):
-    """Returns the logits of the last token."""
-    return numpy.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(model.ctx, -1), (model.n_vocab(),))
+def answer(server, prompt, tokens):
+    """Returns the moments of TOKENS tokens, chosen greedily behind PROMPT random ones."""
+    words = [random.Random(1).randrange(VOCABULARY) for _ in range(prompt)]
+    moments = []
+
+    def saw(chunk):
+        if "error" in chunk:
+            raise SystemExit(f"llama.cpp: {chunk}")
+        moments.append(time.perf_counter())
+
+    server.handle_completions({"prompt": words, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
+                               "cache_prompt": False, "stream": True}, saw)
+    return moments[:tokens]  # a last message has the statistics
 
 
-def prefilling(model):
-    tokens = random_tokens(model, PROMPT)
-
-    def step():
-        model.reset()
-        model.eval(tokens)
-        return float(logits(model)[0])
-
-    return step
-
-
-def decoding(model):
-    model.eval(random_tokens(model, CONTEXT))
-
-    def step():
-        token = int(logits(model).argmax())
-        model.eval([token])
-        return float(token)
-
-    return step
+def decode(server, steps):
+    """Returns the measurements of STEPS tokens; two tokens before them warm up."""
+    first = answer(server, CONTEXT, 1)
+    startup, before = measure.since_start_ms(), measure.thread_ticks()
+    moments = answer(server, CONTEXT, steps + 2)[1:]
+    times = [1e3 * (later - earlier) for earlier, later in zip(moments, moments[1:])]
+    return measure.summary(times, [0.0] * len(first), measure.threads_since(before), startup)
 
 
 def main():
     options = read_options()
-    cores = measure.cores()
-    model = llama_cpp.Llama(options.model, n_ctx=2 * PROMPT, n_batch=PROMPT, n_threads=cores, n_threads_batch=cores, verbose=False)
-    step = {"prefill": prefilling, "decode": decoding}[options.job](model)
-    told = measure.run(step, options.steps, 1)
-    measure.report({"peer": "llama.cpp", "version": f"llama-cpp-python {llama_cpp.__version__}"} | told, options.json)
+    server = make_server(options.model, measure.cores())
+    if options.job == "decode":
+        told = decode(server, options.steps)
+    else:
+        told = measure.run(lambda: float(len(answer(server, PROMPT, 1))), options.steps, 1)
+    measure.report({"peer": "llama.cpp", "version": f"xllamacpp {xllamacpp.__version__}"} | told, options.json)
 
 
 main()

@@ -91,13 +91,18 @@ def run(step, steps, warmup):
         begin = time.perf_counter()
         losses.append(step())
         times.append(1e3 * (time.perf_counter() - begin))
+    return summary(times, losses, threads_since(before), startup)
+
+
+def summary(times, losses, threads, startup):
+    """Returns the measurements of steps that took TIMES, in milliseconds."""
     return {
-        "threads": threads_since(before),
+        "threads": threads,
         "ms_min": min(times),
         "ms_median": statistics.median(times),
         "ms_max": max(times),
         "samples_ms": sorted(times),
-        "steps": steps,
+        "steps": len(times),
         "startup_ms": startup,
         "peak_bytes": peak_bytes(),
         "loss": losses[:3],

@@ -24,8 +24,10 @@ LAYERS, WIDTH, HEAD, HEADS, KEY_HEADS, INSIDE, VOCABULARY = 30, 576, 64, 9, 3, 1
 DENSE = LAYERS * (WIDTH * HEAD * (2 * HEADS + 2 * KEY_HEADS) + 3 * WIDTH * INSIDE)
 TABLE = VOCABULARY * WIDTH
 PROMPT, DECODED, CONTEXT, BATCH, SEQUENCE = 512, 64, 8, 4, 256
-QUANTIZED = "q4_1"  # the weights of the GGUF file
-BF16 = ("--storage", "bf16", "--precision", "bf16")
+QUANTIZED = "q4_1"  # the weights of the GGUF file, widened in products
+BYTES = "q4_1 int8"  # the same weights in integer products with bytes, as llama.cpp multiplies
+IN_FILE = {QUANTIZED: "file", BYTES: "integers"}  # their values of --weights
+BF16 = ["--storage", "bf16", "--precision", "bf16"]
 
 
 def products(tokens, sequence, logits, passes):
@@ -85,7 +87,8 @@ class Ours:
     def generate(self, folder, kind, prompt, length):
         command = [self.driver, "generate", "--model", folder, "--mesh", "data=1", "--temperature", "0", "--json",
                    "--prompt-tokens", ",".join(self.tokens[:prompt]), "--length", str(prompt + length)]
-        return run_alone(command + list(BF16 if kind == "bf16" else ()))[-1]
+        command += ["--weights", IN_FILE[kind]] if kind in IN_FILE else BF16 if kind == "bf16" else []
+        return run_alone(command)[-1]
 
     def prefill(self, folder, kind, _):
         told = self.generate(folder, kind, PROMPT, 2)
@@ -98,7 +101,7 @@ class Ours:
     def train(self, folder, kind, steps):
         command = [self.driver, "train", "--model", folder, "--mesh", "data=2,pipe=1,tensor=1", "--batch", str(BATCH),
                    "--sequence", str(SEQUENCE), "--data", "docs", "--steps", str(steps + 1), "--keep-logits", "--json"]
-        *lines, told = run_alone(command + list(BF16 if kind == "bf16" else ()))
+        *lines, told = run_alone(command + (BF16 if kind == "bf16" else []))
         return [line["ms"] for line in lines if "ms" in line][1:], told
 
     def start(self, folder, kind, _):
@@ -119,6 +122,8 @@ JOBS = [
     ("start", "bf16", 1),
     ("prefill", QUANTIZED, PROMPT),
     ("decode", QUANTIZED, 1),
+    ("prefill", BYTES, PROMPT),
+    ("decode", BYTES, 1),
     ("start", QUANTIZED, 1),
 ]
 
@@ -140,13 +145,13 @@ def read_rate(run):
 def bound_ms(job, kind, rates, reads, file_bytes):
     """Returns the least time of JOB; None: unknown. RATES: GFLOP/s of products by type; READS: GB/s, measured in turns with the
     job; FILE_BYTES: size of the GGUF file, which is nearly all weights."""
-    rates = rates | {QUANTIZED: rates["f32"]}
+    rates = rates | dict.fromkeys(IN_FILE, rates["f32"])
     if job == "train":
         return products(BATCH * SEQUENCE, SEQUENCE, BATCH * SEQUENCE, 3) / rates[kind] / 1e6
     if job == "prefill":
         return products(PROMPT, PROMPT, 1, 1) / rates[kind] / 1e6
     if job == "decode":
-        weights = file_bytes if kind == QUANTIZED else (DENSE + TABLE) * (4 if kind == "f32" else 2)
+        weights = file_bytes if kind in IN_FILE else (DENSE + TABLE) * (4 if kind == "f32" else 2)
         return weights / statistics.median(reads) / 1e6
     return None
 
@@ -156,7 +161,7 @@ def measure(build, model, quick, watch, run, run_peer):
     RUN_PEER(kind, *options) the peer's lines for that type, none if the peer is absent."""
     ours = Ours(build)
     rates = product_rates(run)
-    folders = {kind: export(ours.driver, model, kind) for kind in ("f32", "bf16")} | {QUANTIZED: model}
+    folders = {kind: export(ours.driver, model, kind) for kind in ("f32", "bf16")} | dict.fromkeys(IN_FILE, model)
     rows, steps = [], 2 if quick else 4
     for job, kind, tokens in JOBS:
         mine, theirs, reads = [], [], []
