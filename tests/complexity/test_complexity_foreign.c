@@ -97,7 +97,7 @@ static void read_weights(const struct complexity_row *row, int n) {
 
 /* ---- adapters ---- */
 
-/* Of N layers of the family; and with an argument a tensor that none of them takes. */
+/* Makes a model of N layers of the family; with an argument, also a tensor that no layer reads. */
 static void prepare_adapters(const struct complexity_row *row, int n) {
     static const char config[] = "{\"peft_type\": \"LORA\", \"r\": 1, \"lora_alpha\": 1}";
     const struct sl_published_family *family = sl_published_find_family(row->about);
@@ -243,7 +243,7 @@ static void prepare_text(const struct complexity_row *row, int n) {
     for (size_t i = 0; i < (size_t)n; i++) lines[i] = ((const char *)row->about)[i % each];
 }
 
-/* As text, with special tokens, and back. */
+/* Lines become tokens, with special ones among them, and text again. */
 static void encode(const struct complexity_row *row, int n) {
     char *back;
     size_t bytes;

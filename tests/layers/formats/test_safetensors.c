@@ -243,7 +243,7 @@ static void test_empty_store(void **state) {
     sl_store_free(&store);
 }
 
-/* As other libraries write: metadata, data in another order than the names, white space, unknown fields. */
+/* Files of other libraries: metadata, data in another order than the names, white space, unknown fields. */
 static void test_foreign_file(void **state) {
     (void)state;
     struct sl_store store = {0};

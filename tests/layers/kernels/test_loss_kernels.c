@@ -236,7 +236,7 @@ static void the_first_of_equal_logits_is_the_guess(void **state) {
     }
 }
 
-/* The same for logits in one piece; a row's largest may be among the last ones. */
+/* Losses of logits in one piece; a row's largest logit may be among the last ones. */
 static void maxima_name_the_first_of_equals(void **state) {
     (void)state;
     enum { ROWS = 40, CLASSES = 37, FIRST = -11 };

@@ -159,7 +159,7 @@ static void test_greedy(void **state) {
     }
 }
 
-/* Of equal logits, the ones with lower numbers remain. */
+/* If logits are equal, those with lower numbers remain. */
 static void test_ties(void **state) {
     (void)state;
     static const float logits[] = {1, 5, 5, 5, 5, 1};

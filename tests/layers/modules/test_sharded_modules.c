@@ -283,7 +283,7 @@ static void frozen_kernels_keep_nothing(void **state) {
     }
 }
 
-/* The same with several modules: trained parameters have the same bits, and less is saved. */
+/* Several modules with frozen parameters: trained parameters have the same bits, and less is saved. */
 static void frozen_parts_of_a_block_keep_less(void **state) {
     (void)state;
     static const char *const frozen[] = {"*.up.*", "*.kernel", "*.gamma,*.beta", "*.down.kernel", "*.bias", "*"};

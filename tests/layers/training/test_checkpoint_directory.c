@@ -168,7 +168,8 @@ static void parts_without_an_index_do_not_count(void **state) {
     remove_all();
 }
 
-/* As after a cut copy: it is skipped, with a line. Damaged parts are not skipped. */
+/* A checkpoint with a missing or shortened part, as after an interrupted copy, is skipped with a line. Damaged parts
+ * are not skipped. */
 static void a_missing_part_is_passed_over(void **state) {
     (void)state;
     put_parts(20);

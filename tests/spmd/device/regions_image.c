@@ -8,11 +8,11 @@
 void by_hand(const struct sl_omp_launch_environment *environment, struct launched *launched, uint64_t number) {
     *launched = (struct launched){environment->arrived, environment->round, environment->reduction, number};
     for (size_t i = 0; i < BY_HAND_REDUCTION; i++) ((char *)environment->reduction)[i] = 1;
-    /* As a failed launch may leave it. */
+    /* A state that a failed launch may leave. */
     ((struct sl_omp_launch_environment *)(uintptr_t)environment)->arrived = 7;
 }
 
-/* Of any number of threads. */
+/* A region without an environment may have any number of threads. */
 void without_environment(void);
 void without_environment(void) {}
 

@@ -173,7 +173,7 @@ static void other_steps_are_taken_call_by_call(void **state) {
     assert_int_equal(report.replayed, 2);
 }
 
-/* As with arrays used in turn. */
+/* Several kinds of steps, some of which use two arrays in turn. */
 static void steps_of_several_kinds_take_turns(void **state) {
     (void)state;
     struct step steps[MOST_STEPS];

@@ -162,7 +162,7 @@ static void only_the_first_gather_is_waited_for(void **state) {
     sl_schedule_free(&sharded);
 }
 
-/* As many gathers as actions that begin one, and a mark for each end; none if gathering takes no time. */
+/* A drawing has a gather for each action that begins one, and a mark for each end; none if gathering takes no time. */
 static void events_show_them(void **state) {
     (void)state;
     struct sl_schedule sharded = make(true);

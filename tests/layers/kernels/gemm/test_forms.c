@@ -111,7 +111,7 @@ static void sums_of_rows(void **state) {
     }
 }
 
-/* Of whole rows of bf16, as devices have them. */
+/* Norms of whole rows of bf16, the form on devices. */
 static void norms_of_bf16(void **state) {
     (void)state;
     struct numbers numbers = {45};
@@ -176,7 +176,7 @@ static void gradients_of_many_rows(void **state) {
     }
 }
 
-/* Of rows in several places, with a summand. */
+/* Gradients of norms whose rows lie in several places, with a summand. */
 static void rounded_gradients_of_shares(void **state) {
     (void)state;
     struct numbers numbers = {47};
