@@ -168,7 +168,6 @@ int sl_edges_backward_input(const struct sl_module *module, struct sl_context *c
     const int status = call_backward_input(module, context, edge, i, x, dy, sl_kept_values(context, to));
     context->result = outer;
     context->summand = summand;
-    if (status == SL_OK && !result.done) sl_keep(context, to);
     return status;
 }
 

@@ -124,15 +124,23 @@ static void add_settled_numbers(const void *arg, size_t first, size_t end) {
                                pass->stored ? pass->stored + first : NULL);
 }
 
+/* Rounds Y [n] in place and to STORED, which may be NULL. BESIDE: only to STORED. */
+static void settle(const struct sl_context *context, size_t n, float *y, uint16_t *stored, bool beside) {
+    const struct pass pass = {context->kernels, y, y, stored};
+    sl_share(context, n, 1, beside ? round_numbers : settle_numbers, &pass);
+}
+
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept) {
-    if (!kept->rounds && !kept->operand) return;
-    float *values = sl_kept_values(context, kept);
-    const struct pass pass = {.kernels = context->kernels,
-                              .x = values,
-                              .y = values,
-                              .stored = kept->stores ? sl_at(context, &kept->stored) : NULL};
-    const bool beside = kept->operand || kept->unread;
-    sl_share(context, sl_kept_elements(context, kept), 1, beside ? round_numbers : settle_numbers, &pass);
+    if (kept->rounds || kept->operand)
+        settle(context, sl_kept_elements(context, kept), sl_kept_values(context, kept),
+               kept->stores ? sl_at(context, &kept->stored) : NULL, kept->operand || kept->unread);
+}
+
+void sl_module_finish(const struct sl_context *context, size_t n, float *y) {
+    struct sl_result *const result = context->result;
+    if (result->left) return;
+    settle(context, n, y, result->stored, result->unread || result->whole || context->storage == SL_F32);
+    result->done = true;
 }
 
 const uint16_t *sl_round_rows(const struct sl_context *context, size_t n, const float *x, uint16_t *y) {

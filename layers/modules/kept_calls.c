@@ -22,16 +22,14 @@ int sl_kept_forward(const struct sl_module *child, struct sl_context *context, c
 int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *saved,
                     const float *x, const struct sl_kept *y, struct sl_out *left) {
     struct sl_result result = sl_kept_result(context, y);
+    result.left = left != NULL;
     struct sl_result *const before = context->result;
     float *to = sl_kept_values(context, y);
     context->result = y->rounds || y->operand ? &result : NULL;
     const int status =
         saved ? sl_kept_forward(child, context, saved, false, to) : sl_module_forward(child, context, x, to);
     context->result = before;
-    if (left)
-        *left = result.done ? sl_out_f32(to) : sl_kept_out(context, y);
-    else if (status == SL_OK && !result.done)
-        sl_keep(context, y);
+    if (left) *left = result.done ? sl_out_f32(to) : sl_kept_out(context, y);
     return status;
 }
 
@@ -66,6 +64,7 @@ int sl_kept_backward_input(const struct sl_module *child, struct sl_context *con
 int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, struct sl_rows x, const float *dy,
                            const struct sl_kept *dx, enum sl_dtype *dtype) {
     struct sl_result result = sl_kept_result(context, dx);
+    result.left = true; /* as floats */
     struct sl_result *const before = context->result;
     context->result = dx->unread ? &result : NULL;
     const int status = sl_saved_backward_input(child, context, x, dy, sl_kept_values(context, dx));

@@ -122,7 +122,9 @@ struct sl_result {
     uint16_t *stored; /* write a bf16 copy here; NULL: none */
     bool unread;      /* the floats need not be written: no caller reads them */
     bool whole;       /* the floats stay unrounded; requested only of modules with SL_WRITES_BOTH */
-    bool done;        /* set by the module after it has written the result in this form */
+    bool left;        /* the caller writes the form if the module has not done so */
+    bool done;        /* set by the module after it has written the result in this form; if it has not, the call's
+                         end does so (sl_module_finish) */
     uint16_t *gelu;   /* requested only of products planned for it, which must obey. Forward: write y here and gelu(y)
                          to STORED. I: this is the gelu's x; multiply dx by the gelu's slope. NULL: no gelu */
 };

@@ -58,7 +58,7 @@ int sl_module_backward_weight_each(const struct sl_module *module, const struct 
     return SL_OK;
 }
 
-int sl_module_backward_input_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
+int sl_module_backward_input_whole(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy, float *dx) {
     struct sl_context whole = *context;
     whole.storage = whole.saved.x = SL_F32;

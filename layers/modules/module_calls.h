@@ -24,10 +24,12 @@ int sl_module_weights_follow(const struct sl_module *module, const struct sl_con
 int sl_module_begin_part(const struct sl_module *module, const struct sl_context *context, unsigned written);
 /* Call a module whose type does not store although the storage is bf16. X and DY are bf16, except dy in I, which is
  * float32. */
-int sl_module_backward_input_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
+int sl_module_backward_input_whole(const struct sl_module *module, struct sl_context *context, const float *x,
                                    const float *dy, float *dx);
 int sl_module_backward_weight_whole(const struct sl_module *module, const struct sl_context *context, const float *x,
                                     const float *dy);
+/* Writes floats Y [n], the result of a call, in the form that the context requests. Call it if the module has not. */
+void sl_module_finish(const struct sl_context *context, size_t n, float *y);
 /* Calls modules instead of the functions below, which call them plainly, if context->inspector is not NULL. */
 struct sl_inspector {
     int (*forward)(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
@@ -100,6 +102,8 @@ static inline int sl_module_forward_plain(const struct sl_module *module, struct
                                                                          : module->type->forward(module, context, x, y);
     context->result = result;
     context->summand = summand;
+    if (status == SL_OK && result && !result->done && !context->unread)
+        sl_module_finish(context, (size_t)context->rows * (size_t)module->out, y);
     return sl_module_leave(context, outer, status);
 }
 static inline int sl_module_forward_last(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -121,22 +125,24 @@ static inline int sl_module_backward_input_plain(const struct sl_module *module,
                                                  const float *x, const float *dy, float *dx) {
     if (sl_is_kept(&module->x) && !x) return sl_module_lacks(module, context, "x", "x.lasts");
     if (!sl_is_kept(&module->x)) x = NULL;
-    if (context->storage != SL_F32 && !module->type->stores)
-        return sl_module_backward_input_whole(module, context, x, dy, dx);
-    if (module->part) SL_TRY(sl_module_begin_part(module, context, SL_WRITTEN_BY_INPUT));
+    const bool whole = context->storage != SL_F32 && !module->type->stores;
+    const bool each = context->microbatches > 1 && !module->type->fuses;
+    if (module->part && !whole) SL_TRY(sl_module_begin_part(module, context, SL_WRITTEN_BY_INPUT));
     const char *outer = sl_module_enter(module, context);
-    if (context->microbatches > 1 && !module->type->fuses)
-        return sl_module_leave(context, outer, sl_module_backward_input_each(module, context, x, dy, dx));
     struct sl_result *const result = context->result;
     struct sl_summand *const summand = context->summand;
     const struct sl_rounded rounded = context->rounded;
     if (module->x.writes == SL_WRITES_FLOATS) context->result = NULL;
     if (module->x.adds == SL_ADDS_NOTHING) context->summand = NULL;
-    int status = module->type->backward_input(module, context, x, dy, dx);
+    int status = (whole  ? sl_module_backward_input_whole
+                  : each ? sl_module_backward_input_each
+                         : module->type->backward_input)(module, context, x, dy, dx);
     context->result = result;
     context->summand = summand;
-    if (status == SL_OK && module->weights_follow) status = sl_module_weights_follow(module, context, x, dy);
+    if (status == SL_OK && module->weights_follow && !whole) status = sl_module_weights_follow(module, context, x, dy);
     context->rounded = rounded; /* I may have noted its bf16 copy of dy for W */
+    if (status == SL_OK && result && !result->done && dx)
+        sl_module_finish(context, (size_t)context->rows * (size_t)module->in, dx);
     return sl_module_leave(context, outer, status);
 }
 static inline int sl_module_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,

@@ -15,15 +15,19 @@
 
 /* ---- one action each ---- */
 
-static int take_activation(struct sl_pipeline *p, const struct sl_action *action) {
-    const void *slot;
-    struct sl_channel *channel = p->ends[action->loop].take_activation;
-    SL_TRY(sl_channel_take(p->self, channel, &slot));
-    p->state = slot;
-    if (!action->has_update) return SL_OK;
-    sl_device.copy(p->inputs + hidden_bytes(p, action->microbatch), slot, hidden_bytes(p, p->run));
-    p->state = NULL;
+/* Releases the slot of *STATE, the rows last received from CHANNEL, if it has not been released. */
+static int release(struct sl_pipeline *p, struct sl_channel *channel, const void **state) {
+    if (!*state) return SL_OK;
+    *state = NULL;
     return sl_channel_release(p->self, channel);
+}
+
+static int take_activation(struct sl_pipeline *p, const struct sl_action *action) {
+    struct sl_channel *channel = p->ends[action->loop].take_activation;
+    SL_TRY(sl_channel_take(p->self, channel, &p->state));
+    if (!action->has_update) return SL_OK;
+    sl_device.copy(p->inputs + hidden_bytes(p, action->microbatch), p->state, hidden_bytes(p, p->run));
+    return release(p, channel, &p->state);
 }
 
 /* The microbatch's rows of the batch; NULL on ranks without inputs. */
@@ -40,6 +44,8 @@ static void set_batch(struct sl_pipeline *p, int microbatch, int count) {
     p->context.rows = count * p->options.rows;
     p->context.batch = sl_batch_rows(&p->batch, first_row, p->context.rows, p->in, p->out);
     p->context.positions = p->step->positions ? p->step->positions + first_row / p->options.sequence : NULL;
+    p->context.result = NULL;
+    p->context.rounded = (struct sl_rounded){0};
 }
 
 /* Sets the microbatches and dropout keys of ACTION. Every schedule uses the keys of the breadth-first pass, so a
@@ -66,65 +72,41 @@ static bool rounds(const struct sl_pipeline *p, int columns) { return sl_pipelin
 
 static size_t elements(const struct sl_pipeline *p, int columns) { return (size_t)p->context.rows * (size_t)columns; }
 
-/* Notes for the call's module that its ROWS also exist as bf16, at STORED; returns ROWS. */
+/* Notes for the call's module that its ROWS also exist as bf16, at STORED unless it is NULL; returns ROWS. */
 static const float *note_rows(struct sl_pipeline *p, int columns, const float *rows, const void *stored) {
-    p->context.rounded = (struct sl_rounded){rows, stored, elements(p, columns)};
+    if (stored) p->context.rounded = (struct sl_rounded){rows, stored, elements(p, columns)};
     return rows;
 }
 
-/* The call's received rows at FROM as floats; a module that reads copies (sl_reads_copy) needs no floats. */
-static const float *take_rows(struct sl_pipeline *p, int columns, bool reads_stored, const void *from) {
+/* The call's received rows at FROM as floats; a module that reads copies needs no floats. */
+static const float *take_rows(struct sl_pipeline *p, int columns, const struct sl_use *use, const void *from) {
     if (!from || !rounds(p, columns)) return from;
     float *rows = sl_at(&p->context, &p->taken);
-    if (!reads_stored) p->context.kernels->widen_bf16(elements(p, columns), from, rows);
+    if (!sl_reads_copy(use)) p->context.kernels->widen_bf16(elements(p, columns), from, rows);
     return note_rows(p, columns, rows, from);
-}
-
-/* rows_for returns the buffer for a stage's rows, which are to be sent from TO; give_rows rounds them to TO. */
-static float *rows_for(const struct sl_pipeline *p, int columns, void *to) {
-    return rounds(p, columns) ? sl_at(&p->context, &p->given) : to;
-}
-static void give_rows(const struct sl_pipeline *p, int columns, const float *rows, void *to) {
-    if (rounds(p, columns)) p->context.kernels->round_bf16(elements(p, columns), rows, to);
-}
-
-/* If stages send bf16, requests that the stage's module round its result: as bf16 alone at TO or, if TO is NULL because
- * the result is not sent, as floats. */
-static void ask(struct sl_pipeline *p, int columns, void *to, struct sl_result *result) {
-    *result = (struct sl_result){.stored = to, .unread = to != NULL};
-    p->context.result = rounds(p, columns) ? result : NULL;
-}
-/* Ends the request, after the module has returned. Returns whether the module has obeyed it. */
-static bool is_done(struct sl_pipeline *p, const struct sl_result *result) {
-    p->context.result = NULL;
-    return result->done;
-}
-
-/* Rounds float rows that are not sent, as if they were, and saves them if PLACE is in the stash. */
-static void settle(const struct sl_pipeline *p, int columns, float *rows, const struct sl_place *place) {
-    const bool keeps = place->stashed && p->context.phase == SL_TRAIN;
-    if (rounds(p, columns))
-        p->context.kernels->settle_bf16(elements(p, columns), rows, keeps ? sl_at(&p->context, place) : NULL);
 }
 
 /* The call's x, which is also saved for backward if there is a place. FROM lies in the batch, or has been received. */
 static const float *take_x(struct sl_pipeline *p, const struct sl_action *action, const void *from) {
     const struct sl_module *stage = p->model->stage[action->loop];
-    const int columns = stage->in;
     const struct sl_place *place = &p->kept[action->loop].x;
-    const bool keeps = place->stashed && p->context.phase == SL_TRAIN;
-    if (from && rounds(p, columns) && is_first(p, action->loop)) {
+    void *keep = place->stashed && p->context.phase == SL_TRAIN ? sl_at(&p->context, place) : NULL;
+    if (from && is_first(p, action->loop) && rounds(p, stage->in)) {
         float *x = sl_at(&p->context, &p->taken);
-        sl_device.copy(x, from, elements(p, columns) * sizeof *x);
-        settle(p, columns, x, place);
-        return keeps ? note_rows(p, columns, x, sl_at(&p->context, place)) : x;
+        sl_device.copy(x, from, elements(p, stage->in) * sizeof *x);
+        p->context.kernels->settle_bf16(elements(p, stage->in), x, keep);
+        return note_rows(p, stage->in, x, keep);
     }
-    if (keeps) {
-        void *keep = sl_at(&p->context, place);
-        sl_device.copy(keep, from, sl_pipeline_row_bytes(p, p->context.rows, columns));
-        from = keep;
-    }
-    return take_rows(p, columns, sl_reads_copy(&stage->x), from);
+    if (keep) sl_device.copy(keep, from, sl_pipeline_row_bytes(p, p->context.rows, stage->in));
+    return take_rows(p, stage->in, &stage->x, keep ? keep : from);
+}
+
+/* Requests the form of the coming call's result, if stages send bf16: rounded, with a copy at STORED (may be NULL). If
+ * it is to be SENT, only the copy is read. Returns the buffer for its floats, or STORED. */
+static float *ask(struct sl_pipeline *p, int columns, void *stored, bool sent) {
+    p->result = (struct sl_result){.stored = stored, .unread = sent};
+    p->context.result = rounds(p, columns) ? &p->result : NULL;
+    return p->context.result ? sl_at(&p->context, &p->given) : stored;
 }
 
 /* Records ROWS of KIND, sent by ACTION's stage, in the step's journal. */
@@ -137,45 +119,35 @@ static void record(const struct sl_pipeline *p, enum sl_journal_kind kind, const
 
 /* ---- forward and backward ---- */
 
-/* Runs the loss on Y, the output of the last stage. SETTLED: Y is rounded. */
-static int loss_step(struct sl_pipeline *p, const struct sl_action *action, float *y, bool settled) {
-    static const struct sl_place nowhere = {0};
+/* Runs the loss on Y, the output of the last stage. */
+static int loss_step(struct sl_pipeline *p, const struct sl_action *action, float *y) {
     const int columns = p->model->stage[action->loop]->out;
-    float *dy = p->output_gradients + loss_row(p, action->microbatch);
-    if (!settled) settle(p, columns, y, &nowhere);
-    record(p, SL_JOURNAL_ROWS, action, columns, SL_F32, y);
     const struct sl_place *kept = &p->kept[action->loop].dy;
-    struct sl_result result = {.stored = kept->stashed ? sl_at(&p->context, kept) : NULL};
-    p->context.result = rounds(p, columns) && p->context.phase == SL_TRAIN ? &result : NULL;
-    SL_TRY(sl_module_forward(p->model->loss, &p->context, y, dy));
-    if (!is_done(p, &result) && p->context.phase == SL_TRAIN) settle(p, columns, dy, kept);
-    return SL_OK;
+    record(p, SL_JOURNAL_ROWS, action, columns, SL_F32, y);
+    ask(p, columns, kept->stashed ? sl_at(&p->context, kept) : NULL, false);
+    if (p->context.phase != SL_TRAIN) p->context.result = NULL;
+    p->context.rounded = (struct sl_rounded){0};
+    return sl_module_forward(p->model->loss, &p->context, y, p->output_gradients + loss_row(p, action->microbatch));
 }
 
 static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->loop];
+    const struct ends *ends = &p->ends[action->loop];
     const void *from = p->state;
     if (action->has_input)
         from = is_first(p, action->loop) ? (const void *)batch_row(p, action->microbatch)
                                          : p->inputs + hidden_bytes(p, action->microbatch);
     void *slot = NULL;
-    if (!action->has_output) SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_activation, &slot));
+    if (!action->has_output) SL_TRY(sl_channel_acquire(p->self, ends->send_activation, &slot));
     set_microbatches(p, action);
-    float *y = slot ? rows_for(p, stage->out, slot) : p->outputs + output_row(p, action->microbatch);
-    struct sl_result result;
-    const float *x = take_x(p, action, from);
-    ask(p, stage->out, slot, &result);
-    SL_TRY(sl_module_forward(stage, &p->context, x, y));
-    p->context.rounded = (struct sl_rounded){0};
-    const bool done = is_done(p, &result);
-    if (!slot)
-        SL_TRY(loss_step(p, action, y, done));
-    else if (!done)
-        give_rows(p, stage->out, y, slot);
-    if (slot) record(p, SL_JOURNAL_ROWS, action, stage->out, sl_pipeline_dtype(p, stage->out), slot);
-    if (!p->state) return SL_OK;
-    p->state = NULL;
-    return sl_channel_release(p->self, p->ends[action->loop].take_activation);
+    float *y = ask(p, stage->out, slot, slot != NULL);
+    if (!slot) y = p->outputs + output_row(p, action->microbatch);
+    SL_TRY(sl_module_forward(stage, &p->context, take_x(p, action, from), y));
+    if (slot)
+        record(p, SL_JOURNAL_ROWS, action, stage->out, sl_pipeline_dtype(p, stage->out), slot);
+    else
+        SL_TRY(loss_step(p, action, y));
+    return release(p, ends->take_activation, &p->state);
 }
 
 static int send_activation(struct sl_pipeline *p, const struct sl_action *action) {
@@ -183,17 +155,14 @@ static int send_activation(struct sl_pipeline *p, const struct sl_action *action
 }
 
 static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) {
-    const void *slot;
     struct sl_channel *channel = p->ends[action->loop].take_gradient;
-    SL_TRY(sl_channel_take(p->self, channel, &slot));
-    p->state_gradient = slot;
     const struct sl_place *kept = &p->kept[action->loop].dy;
+    SL_TRY(sl_channel_take(p->self, channel, &p->state_gradient));
     if (!kept->stashed) return SL_OK;
     set_microbatches(p, action);
     const int columns = p->model->stage[action->loop]->out;
-    sl_device.copy(sl_at(&p->context, kept), slot, sl_pipeline_row_bytes(p, p->context.rows, columns));
-    p->state_gradient = NULL;
-    return sl_channel_release(p->self, channel);
+    sl_device.copy(sl_at(&p->context, kept), p->state_gradient, sl_pipeline_row_bytes(p, p->context.rows, columns));
+    return release(p, channel, &p->state_gradient);
 }
 
 /* The saved x and dy of MICROBATCH, for the stage's first and last module; NULL: not saved. */
@@ -213,9 +182,8 @@ static const float *gradient_of(struct sl_pipeline *p, const struct sl_action *a
     const struct sl_place *kept = &p->kept[action->loop].dy;
     const void *from = p->state_gradient;
     if (!from && kept->stashed) from = sl_at(&p->context, kept);
-    if (!is_last(p, action->loop)) return take_rows(p, stage->out, sl_reads_copy(&stage->y), from);
-    const float *dy = p->output_gradients + loss_row(p, action->microbatch);
-    return from && rounds(p, stage->out) ? note_rows(p, stage->out, dy, from) : dy;
+    if (!is_last(p, action->loop)) return take_rows(p, stage->out, &stage->y, from);
+    return note_rows(p, stage->out, p->output_gradients + loss_row(p, action->microbatch), from);
 }
 
 /* Calls the step's begin before gradients of LOOP's parameters are written. */
@@ -228,26 +196,21 @@ static int begin_weight_gradients(struct sl_pipeline *p, int loop) {
 
 static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->loop];
+    const struct ends *ends = &p->ends[action->loop];
     set_microbatches(p, action);
     p->context.accumulate = p->step->accumulate;
     if (p->weights_follow) SL_TRY(begin_weight_gradients(p, action->loop));
     float *wanted = p->options.batch_gradient, *dx = wanted ? wanted + input_row(p, action->microbatch) : NULL;
     void *to = NULL;
     if (!action->has_input)
-        SL_TRY(sl_channel_acquire(p->self, p->ends[action->loop].send_gradient, &to));
+        SL_TRY(sl_channel_acquire(p->self, ends->send_gradient, &to));
     else if (!is_first(p, action->loop))
         to = p->input_gradients + hidden_bytes(p, action->microbatch);
-    if (to) dx = rows_for(p, stage->in, to);
-    struct sl_result result;
-    const float *x = kept_x(p, action->loop, action->microbatch), *dy = gradient_of(p, action);
-    ask(p, stage->in, to, &result);
-    SL_TRY(sl_module_backward_input(stage, &p->context, x, dy, dx));
-    p->context.rounded = (struct sl_rounded){0};
-    if (!is_done(p, &result) && to) give_rows(p, stage->in, dx, to);
+    if (to) dx = ask(p, stage->in, to, true); /* the batch's gradient is not rounded */
+    const float *x = kept_x(p, action->loop, action->microbatch);
+    SL_TRY(sl_module_backward_input(stage, &p->context, x, gradient_of(p, action), dx));
     if (to) record(p, SL_JOURNAL_ROW_GRADIENT, action, stage->in, sl_pipeline_dtype(p, stage->in), to);
-    if (!p->state_gradient) return SL_OK;
-    p->state_gradient = NULL;
-    return sl_channel_release(p->self, p->ends[action->loop].take_gradient);
+    return release(p, ends->take_gradient, &p->state_gradient);
 }
 
 static int send_gradient(struct sl_pipeline *p, const struct sl_action *action) {
@@ -260,132 +223,109 @@ static int send_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     return sl_channel_post(p->self, channel);
 }
 
-static struct sl_trace_event event_of(const struct sl_pipeline *p, enum sl_action_kind kind, int loop, int microbatch,
-                                      int count) {
-    static const char *const name[SL_ACTION_KINDS] = {
-        "F",      "I",       "I",      "W", "send activation", "take activation", "send gradient", "take gradient",
-        "reduce", "unshard", "reshard"};
-    struct sl_trace_event event = {.work = kind <= SL_WEIGHT_GRADIENT ? SL_TRACE_COMPUTE : SL_TRACE_COMMUNICATION,
-                                   .stage = stage_of(p, loop),
-                                   .loop = loop,
-                                   .microbatch = microbatch,
-                                   .count = count};
-    strcpy(event.name, name[kind]);
-    return event;
-}
-
-/* Calls W of the stage, and of a loss with parameters, for the groups from microbatch FIRST on. In a sequence, each
+/* Calls W of the stage, and of a loss with parameters, for the groups from ACTION's microbatch on. In a sequence, each
  * child computes all groups before the next child begins; other stages, and losses, compute one group after another. */
-static int weight_gradient_groups(struct sl_pipeline *p, int loop, int first) {
+static int weight_gradient_groups(struct sl_pipeline *p, const struct sl_action *action) {
+    const int loop = action->loop, first = action->microbatch;
     const struct sl_module *stage = p->model->stage[loop], *loss = is_last(p, loop) ? p->model->loss : NULL;
+    const bool each = p->context.microbatches > 1 && !sl_is_sequential(stage);
     const float *x = kept_x(p, loop, first), *dy = kept_dy(p, loop, first);
-    if (p->context.microbatches > 1 && !sl_is_sequential(stage))
-        SL_TRY(sl_module_backward_weight_each(stage, &p->context, x, dy));
-    else
-        SL_TRY(sl_module_backward_weight(stage, &p->context, x, dy));
+    SL_TRY(each ? sl_module_backward_weight_each(stage, &p->context, x, dy)
+                : sl_module_backward_weight(stage, &p->context, x, dy));
     if (!loss) return SL_OK;
     struct sl_context whole = p->context; /* the last stage's output is saved as floats */
     whole.storage = whole.saved.x = SL_F32;
     return sl_module_backward_weight_each(loss, &whole, p->outputs + output_row(p, first), NULL);
 }
 
+/* Called once all gradients of the loop are computed. */
+static int reduce(struct sl_pipeline *p, const struct sl_action *action) {
+    if (!p->step->reduce) return SL_OK;
+    SL_TRY(sl_pipeline_end_scatters(p));
+    return p->step->reduce(p->self, action->loop, p->step->callback_arg);
+}
+
+/* ---- actions ---- */
+
+/* An action's name in the trace, and its work. */
+static const struct work {
+    const char *name;
+    int (*run)(struct sl_pipeline *p, const struct sl_action *action);
+} works[SL_ACTION_KINDS] = {
+    [SL_FORWARD] = {"F", forward_step},
+    [SL_BACKWARD] = {"I", input_gradient_step},
+    [SL_INPUT_GRADIENT] = {"I", input_gradient_step},
+    [SL_WEIGHT_GRADIENT] = {"W", weight_gradient_groups},
+    [SL_SEND_ACTIVATION] = {"send activation", send_activation},
+    [SL_TAKE_ACTIVATION] = {"take activation", take_activation},
+    [SL_SEND_GRADIENT] = {"send gradient", send_gradient},
+    [SL_TAKE_GRADIENT] = {"take gradient", take_gradient},
+    [SL_REDUCE] = {"reduce", reduce},
+    [SL_UNSHARD] = {"unshard", sl_pipeline_shard_step},
+    [SL_RESHARD] = {"reshard", sl_pipeline_shard_step},
+};
+
+static bool computes(const struct sl_action *action) { return action->kind <= SL_WEIGHT_GRADIENT; }
+
+/* Kind of work of an action, except for its products. */
+static enum sl_work work_of(const struct sl_action *action) {
+    return computes(action) ? SL_WORK_KERNELS : SL_WORK_COMMUNICATION;
+}
+
+/* Runs the work of ACTION, for COUNT microbatches, and adds it to the trace and to the profile. */
+static int run_work(struct sl_pipeline *p, const struct sl_action *action, int count) {
+    const struct work *work = &works[action->kind];
+    struct sl_trace *const trace = p->step->trace;
+    struct sl_trace_event event = {.work = computes(action) ? SL_TRACE_COMPUTE : SL_TRACE_COMMUNICATION,
+                                   .stage = stage_of(p, action->loop),
+                                   .loop = action->loop,
+                                   .microbatch = action->microbatch,
+                                   .count = count};
+    strcpy(event.name, work->name);
+    if (trace) trace->action = event;
+    const enum sl_work before = sl_profile_begin(p->context.profile, work_of(action));
+    const struct sl_trace_mark mark = sl_trace_begin(trace);
+    const double began = sl_now();
+    SL_TRY(work->run(p, action));
+    if (computes(action)) sl_profile_compute(p->context.profile, began);
+    sl_trace_end(trace, mark, event);
+    sl_profile_end(p->context.profile, before);
+    return SL_OK;
+}
+
 /* Runs the due groups of a loop's weight gradients. If layers are parts of the parameters, runs all groups of a sum
  * together. */
-static int weight_gradient_step(struct sl_pipeline *p, const struct sl_action *action) {
-    struct weight_gradients *weights = &p->weights[action->loop];
+static int weight_gradient_step(struct sl_pipeline *p, int loop) {
+    struct weight_gradients *weights = &p->weights[loop];
     const int sums = p->options.layer_sums, count = sums ? p->microbatches / sums : p->options.wgrad_group;
     while (sl_pipeline_group_is_due(p, weights)) {
-        SL_TRY(sl_pipeline_use_stash(p, action->loop, weights->next));
-        SL_TRY(begin_weight_gradients(p, action->loop));
+        const struct sl_action action = {.kind = SL_WEIGHT_GRADIENT, .loop = loop, .microbatch = weights->next};
+        SL_TRY(sl_pipeline_use_stash(p, loop, weights->next));
+        SL_TRY(begin_weight_gradients(p, loop));
         set_batch(p, weights->next, count > p->context.wgrad_group ? count : 1);
         p->context.accumulate = weights->next > weights->first || p->step->accumulate;
-        const enum sl_work before = sl_profile_begin(p->context.profile, SL_WORK_KERNELS);
-        const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
-        const double began = sl_now();
-        SL_TRY(weight_gradient_groups(p, action->loop, weights->next));
-        sl_profile_compute(p->context.profile, began);
-        sl_trace_end(p->step->trace, mark, event_of(p, SL_WEIGHT_GRADIENT, action->loop, weights->next, count));
-        sl_profile_end(p->context.profile, before);
+        SL_TRY(run_work(p, &action, count));
         weights->next += count;
-        sl_pipeline_drop_stash(p, action->loop, weights->next);
+        sl_pipeline_drop_stash(p, loop, weights->next);
     }
     return SL_OK;
 }
 
-/* Kind of work of an action, except for its products. */
-static enum sl_work work_of(enum sl_action_kind kind) {
-    return kind <= SL_WEIGHT_GRADIENT ? SL_WORK_KERNELS : SL_WORK_COMMUNICATION;
-}
-
-/* Runs the action, except its weight gradients. */
-static int do_action(struct sl_pipeline *p, const struct sl_action *action) {
-    switch (action->kind) {
-    case SL_FORWARD:
-        return forward_step(p, action);
-    case SL_BACKWARD:
-    case SL_INPUT_GRADIENT:
-        return input_gradient_step(p, action);
-    case SL_SEND_ACTIVATION:
-        return send_activation(p, action);
-    case SL_TAKE_ACTIVATION:
-        return take_activation(p, action);
-    case SL_SEND_GRADIENT:
-        return send_gradient(p, action);
-    case SL_TAKE_GRADIENT:
-        return take_gradient(p, action);
-    case SL_WEIGHT_GRADIENT:
-    case SL_REDUCE:
-    case SL_UNSHARD:
-    case SL_RESHARD:
-    case SL_ACTION_KINDS:
-        break;
-    }
-    return sl_fail(p->self, SL_BAD_INPUT, "the schedule has an action of unknown kind %d", action->kind);
-}
-
-/* Records the current action in sl_doing, for verdicts. */
-static void tell(struct sl_pipeline *p, const struct sl_action *action) {
-    static const char *const what[SL_ACTION_KINDS] = {"forward",
-                                                      "backward",
-                                                      "input gradient",
-                                                      "weight gradient",
-                                                      "sending of the activation",
-                                                      "taking of the activation",
-                                                      "sending of the gradient",
-                                                      "taking of the gradient",
-                                                      "reduction",
-                                                      "gathering of parameters",
-                                                      "dropping of parameters"};
-    struct sl_doing *doing = &p->self->doing;
-    doing->what = what[action->kind];
+/* Runs ACTION, once all that it uses is in memory, and then the weight gradients that are due. */
+static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
+    struct sl_doing *doing = &p->self->doing; /* for verdicts */
+    doing->what = sl_action_name(action->kind);
     doing->stage = stage_of(p, action->loop);
     doing->microbatch = action->microbatch;
     doing->action = (int)(action - p->actions->action);
     doing->module = NULL;
-}
-
-static int run_action(struct sl_pipeline *p, const struct sl_action *action) {
-    tell(p, action);
     p->context.first_microbatch = p->weights[action->loop].first * sl_pipeline_blocks(p);
-    SL_TRY(sl_pipeline_use_parameters(p, action));
+    SL_TRY(sl_pipeline_bring(p, action));
+    if (action->kind < SL_REDUCE && action->kind != SL_WEIGHT_GRADIENT)
+        SL_TRY(run_work(p, action, sl_schedule_run(p->options.schedule, action->kind)));
     if (sl_has_weight_gradient(action->kind)) sl_pipeline_weights_due(p, action);
-    if (sl_pipeline_uses_stash(p, action)) SL_TRY(sl_pipeline_use_stash(p, action->loop, action->microbatch));
-    if (action->kind == SL_UNSHARD || action->kind == SL_RESHARD) return sl_pipeline_shard_step(p, action);
-    SL_TRY(sl_pipeline_use_shards(p, action));
-    if (action->kind != SL_WEIGHT_GRADIENT && action->kind != SL_REDUCE) {
-        const struct sl_trace_event event = event_of(p, action->kind, action->loop, action->microbatch,
-                                                     sl_schedule_run(p->options.schedule, action->kind));
-        if (p->step->trace) p->step->trace->action = event;
-        const struct sl_trace_mark mark = sl_trace_begin(p->step->trace);
-        const double began = sl_now();
-        SL_TRY(do_action(p, action));
-        if (action->kind <= SL_WEIGHT_GRADIENT) sl_profile_compute(p->context.profile, began);
-        sl_trace_end(p->step->trace, mark, event);
-    }
-    if (sl_pipeline_runs_weights(p, action)) SL_TRY(weight_gradient_step(p, action));
-    if (action->kind != SL_REDUCE || !p->step->reduce) return SL_OK;
-    SL_TRY(sl_pipeline_end_scatters(p));
-    return p->step->reduce(p->self, action->loop, p->step->callback_arg);
+    if (sl_pipeline_runs_weights(p, action)) SL_TRY(weight_gradient_step(p, action->loop));
+    return action->kind < SL_REDUCE ? SL_OK : works[action->kind].run(p, action);
 }
 
 /* ---- steps ---- */
@@ -417,10 +357,25 @@ static int begin_step(struct sl_pipeline *p, struct sl_pipeline_step *step, enum
     return sl_groups_meet(&p->groups, p->self);
 }
 
-/* Between two actions. */
-static int advance(struct sl_pipeline *p) {
-    SL_TRY(sl_progress(p->self));
-    return sl_pipeline_advance_shards(p);
+/* Runs the step's actions in PHASE. Without training these are the forwards, with the messages and gathers up to the
+ * last of them. */
+static int walk(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
+    const struct sl_action *action = p->actions->action, *end = action + p->actions->count;
+    while (phase != SL_TRAIN && end > action && !sl_goes_forward(end[-1].kind)) end--;
+    SL_TRY(begin_step(p, step, phase));
+    for (; action < end; action++) {
+        const bool gathers = action->kind == SL_UNSHARD || action->kind == SL_RESHARD;
+        if (phase != SL_TRAIN && !gathers && !sl_goes_forward(action->kind)) continue;
+        SL_TRY(sl_progress(p->self));
+        SL_TRY(sl_pipeline_advance_shards(p));
+        const enum sl_work before = sl_profile_begin(p->context.profile, work_of(action));
+        if (step->between) SL_TRY(step->between(step->callback_arg));
+        SL_TRY(run_action(p, action));
+        sl_profile_end(p->context.profile, before);
+    }
+    p->self->doing.what = NULL;
+    sl_channels_rest(p->self);
+    return SL_OK;
 }
 
 struct sl_sums *sl_pipeline_sums(const struct sl_pipeline *p) { return p->context.sums; }
@@ -434,44 +389,21 @@ int sl_pipeline_train(struct sl_pipeline *p, struct sl_pipeline_step *step) {
         return sl_fail(p->self, SL_BAD_INPUT,
                        "the step's weight is 0 (its field weight), and so would be all gradients: it must be the "
                        "factor of each row's loss, such as 1 / rows");
-    SL_TRY(begin_step(p, step, SL_TRAIN));
-    for (int i = 0; i < p->actions->count; i++) {
-        SL_TRY(advance(p));
-        const enum sl_work before = sl_profile_begin(p->context.profile, work_of(p->actions->action[i].kind));
-        if (step->between) SL_TRY(step->between(step->callback_arg));
-        SL_TRY(run_action(p, &p->actions->action[i]));
-        sl_profile_end(p->context.profile, before);
-    }
-    p->self->doing.what = NULL;
-    sl_channels_rest(p->self);
+    SL_TRY(walk(p, step, SL_TRAIN));
     SL_TRY(sl_pipeline_end_scatters(p));
     if (!step->unread) sl_pipeline_read(p, step);
     return SL_OK;
 }
 
-static int run_forward(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
-    int end = p->actions->count; /* after the last forward action */
-    while (end > 0 && !sl_goes_forward(p->actions->action[end - 1].kind)) end--;
-    SL_TRY(begin_step(p, step, phase));
-    for (int i = 0; i < end; i++) {
-        const enum sl_action_kind kind = p->actions->action[i].kind;
-        if (!sl_goes_forward(kind) && kind != SL_UNSHARD && kind != SL_RESHARD) continue;
-        SL_TRY(advance(p));
-        SL_TRY(run_action(p, &p->actions->action[i]));
-    }
-    p->self->doing.what = NULL;
-    sl_channels_rest(p->self);
+int sl_pipeline_generate(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
+    SL_TRY(walk(p, step, phase));
     SL_TRY(sl_pipeline_end_shards(p));
     if (phase == SL_EVALUATE) sl_pipeline_read(p, step);
     return sl_groups_meet(&p->groups, p->self);
 }
 
 int sl_pipeline_evaluate(struct sl_pipeline *p, struct sl_pipeline_step *step) {
-    return run_forward(p, step, SL_EVALUATE);
-}
-
-int sl_pipeline_generate(struct sl_pipeline *p, struct sl_pipeline_step *step, enum sl_phase phase) {
-    return run_forward(p, step, phase);
+    return sl_pipeline_generate(p, step, SL_EVALUATE);
 }
 
 static bool keeps_outputs(const struct sl_pipeline *p) { return p->options.keeps_outputs || p->options.forward_only; }

@@ -73,6 +73,7 @@ struct sl_pipeline {
     int links;
     const void *state;          /* the activation last received, in its slot; NULL: none */
     const void *state_gradient; /* the gradient last received */
+    struct sl_result result;    /* requested form of a call's result */
     struct sl_batch_room room;
     struct sl_batch batch; /* the step's batch, in memory that the device can read */
     struct sl_pipeline_step *step;
@@ -195,8 +196,8 @@ void sl_pipeline_drop_stash(struct sl_pipeline *p, int loop, int end);
 /* ---- parameters that take turns in memory (pipeline_offload.c) ---- */
 
 int sl_pipeline_plan_turns(const struct sl_pipeline *p, struct sl_parameters *parameters);
-/* Brings ACTION's parameters into memory. */
-int sl_pipeline_use_parameters(const struct sl_pipeline *p, const struct sl_action *action);
+/* Brings into memory all that ACTION uses: its parameters, its part of the stash, its loop's gathered kernels. */
+int sl_pipeline_bring(struct sl_pipeline *p, const struct sl_action *action);
 
 /* ---- sharded kernels (pipeline_shards.c) ---- */
 

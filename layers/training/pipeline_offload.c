@@ -115,11 +115,17 @@ int sl_pipeline_plan_turns(const struct sl_pipeline *p, struct sl_parameters *pa
     return SL_OK;
 }
 
-int sl_pipeline_use_parameters(const struct sl_pipeline *p, const struct sl_action *action) {
+static int use_parameters(const struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_parameters *parameters = p->context.parameters;
     const bool gradients = p->context.phase == SL_TRAIN && uses_gradients(p, action);
     if (!parameters->turns) return SL_OK;
     if (uses_values(action) || gradients)
         SL_TRY(sl_parameters_use_values(parameters, action->loop, false, &p->self->error));
     return gradients ? sl_parameters_use_gradients(parameters, action->loop, true, &p->self->error) : SL_OK;
+}
+
+int sl_pipeline_bring(struct sl_pipeline *p, const struct sl_action *action) {
+    SL_TRY(use_parameters(p, action));
+    if (sl_pipeline_uses_stash(p, action)) SL_TRY(sl_pipeline_use_stash(p, action->loop, action->microbatch));
+    return sl_pipeline_use_shards(p, action);
 }

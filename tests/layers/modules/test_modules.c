@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "layers/modules/gradient_check.h"
+#include "layers/modules/transformer_modules.h"
 #include "spmd/base/numbers/bf16.h"
 #include "spmd/base/memory.h"
 
@@ -631,6 +632,30 @@ static void test_status_is_passed_on(void **state) {
     close_rig(&rig);
 }
 
+/* The end of a call obeys the request if the module does not: all forms of a result are those of a rounding pass. */
+static void test_requests_are_obeyed(void **state) {
+    (void)state;
+    for (int form = 0; form < 3; form++) {
+        struct rig rig;
+        open_rig(&rig, sl_erf_gelu(6), ROWS, 1, 1);
+        set_microbatch(&rig, 0);
+        assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+        float *want = memcpy(test_malloc(rig.outputs * sizeof *want), rig.y, rig.outputs * sizeof *want);
+        uint16_t *stored = test_calloc(rig.outputs, sizeof *stored);
+        struct sl_result result = {.stored = form > 0 ? stored : NULL, .unread = form == 2};
+        rig.context.storage = SL_BF16;
+        rig.context.result = &result;
+        assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+        for (size_t i = 0; i < rig.outputs; i++) {
+            if (form < 2) assert_true(rig.y[i] == sl_bf16_part(want[i]));
+            assert_int_equal(stored[i], form > 0 ? sl_bf16_of_float(want[i]) : 0);
+        }
+        test_free(stored);
+        test_free(want);
+        close_rig(&rig);
+    }
+}
+
 int main(int argc, char **argv) {
     test_runs_few = argc > 1 && !strcmp(argv[1], "few") && !getenv("SL_TEST_LONG");
     const struct CMUnitTest tests[] = {
@@ -651,6 +676,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_weights_receive_no_x_that_lasts_until_input),
         cmocka_unit_test(test_recomputed_x_lasts_until_input),
         cmocka_unit_test(test_status_is_passed_on),
+        cmocka_unit_test(test_requests_are_obeyed),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
