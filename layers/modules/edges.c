@@ -89,11 +89,10 @@ static void settle_child(const struct sl_module *module, struct sl_edge *edge, i
     const bool first = i == 0, last = i == module->children - 1;
     struct sl_kept *x = first ? NULL : &edge[i - 1].activation, *dx = first ? NULL : &edge[i - 1].gradient;
     struct sl_kept *y = last ? NULL : &edge[i].activation, *dy = last ? NULL : &edge[i].gradient;
-    if (x && y) edge[i - 1].reader_rounds = child->type->forward_stored && x->stores && y->stores;
-    if (dx && dy && child->type->backward_stored)
-        edge[i].gradient_reader_rounds = x->outlasts && dx->stores && !dy->stores;
-    if (x && edge[i - 1].reader_rounds) x->rounds = false;
-    if (dy && (edge[i].gradient_reader_rounds || (may_round(module, i) && !dy->stores))) dy->rounds = false;
+    const bool whole = child->x.reads == SL_READS_WHOLE && child->children == 0 && x && y;
+    if (whole && x->stores && y->stores && y->rounds) x->rounds = false;
+    if (whole && x->outlasts && dx->stores && !dy->stores) dy->rounds = false;
+    if (dy && may_round(module, i) && !dy->stores) dy->rounds = false;
     if (x) sl_plan_reader(x, &child->x, true);
     if (dy) sl_plan_reader(dy, &child->y, !edge[i].whole_gradient);
 }
@@ -102,20 +101,11 @@ int sl_edges_settle(const struct sl_module *module, struct sl_plan *plan, struct
     for (int i = 0; i < module->children - 1; i++)
         SL_TRY(plan_saved(module, plan, i, (size_t)plan->rows * (size_t)module->child[i]->out, &edge[i]));
     plan_buffers(module, plan, edge);
-    for (int i = 0; i < module->children; i++) settle_child(module, edge, i);
+    for (int i = module->children - 1; i >= 0; i--) settle_child(module, edge, i);
     return SL_OK;
 }
 
 /* ---- calls ---- */
-
-/* Calls the forward of a child that rounds and stores X while it reads it, and Y in the same pass. */
-static int forward_stored(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x,
-                          const struct sl_kept *y) {
-    float *values = y->unread ? NULL : sl_kept_values(context, y);
-    child->type->forward_stored(child, context, sl_kept_values(context, x), sl_kept_halves(context, x), values,
-                                sl_kept_halves(context, y));
-    return SL_OK;
-}
 
 int sl_edges_forward(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge, int i,
                      const float *x, float *y) {
@@ -123,7 +113,6 @@ int sl_edges_forward(const struct sl_module *module, struct sl_context *context,
     const struct sl_kept *saved = i > 0 ? &edge[i - 1].activation : NULL;
     if (i == module->children - 1)
         return saved ? sl_kept_forward(child, context, saved, true, y) : sl_module_forward_last(child, context, x, y);
-    if (saved && edge[i - 1].reader_rounds) return forward_stored(child, context, saved, &edge[i].activation);
     return sl_forward_kept(child, context, saved, x, &edge[i].activation, NULL);
 }
 
@@ -143,23 +132,11 @@ static int call_backward_input(const struct sl_module *module, struct sl_context
     return sl_kept_backward_input(module->child[i], context, in, &edge[i].gradient, dx);
 }
 
-/* The same for a child that rounds DY while it reads it, and stores dx in the same pass. */
-static int backward_stored(const struct sl_module *child, struct sl_context *context, const struct sl_edge *before,
-                           const struct sl_kept *dy) {
-    const struct sl_kept *dx = &before->gradient;
-    float *values = dx->unread ? NULL : sl_kept_values(context, dx);
-    child->type->backward_stored(child, context, sl_kept_halves(context, &before->activation),
-                                 sl_kept_values(context, dy), values, sl_kept_halves(context, dx));
-    return SL_OK;
-}
-
 int sl_edges_backward_input(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
                             int i, const float *x, const float *dy, float *dx) {
     if (i == 0) return call_backward_input(module, context, edge, i, x, dy, dx);
     const struct sl_edge *before = &edge[i - 1];
     const struct sl_kept *to = &before->gradient;
-    if (i < module->children - 1 && edge[i].gradient_reader_rounds)
-        return backward_stored(module->child[i], context, before, &edge[i].gradient);
     struct sl_result result = sl_kept_result(context, to);
     struct sl_result *const outer = context->result;
     struct sl_summand *const summand = sl_take_summand(context); /* for the first child */

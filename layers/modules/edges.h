@@ -11,9 +11,7 @@ SL_BEGIN_C
 /* Edge I lies between child I and child I + 1 of a module. */
 struct sl_edge {
     struct sl_kept activation, gradient;
-    bool reader_rounds;          /* child I + 1 is called by forward_stored: it rounds and stores the activation */
-    bool gradient_reader_rounds; /* child I is called by backward_stored: it rounds the gradient */
-    bool whole_gradient;         /* the gradient's floats are unrounded, with an operand's bf16 copy beside them */
+    bool whole_gradient; /* the gradient's floats are unrounded, with an operand's bf16 copy beside them */
 };
 
 /* Settles the edges between MODULE's planned children: EDGE [children - 1].

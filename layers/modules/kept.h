@@ -101,10 +101,10 @@ static inline uint16_t *sl_operand_result(const struct sl_context *context) {
     const struct sl_result *result = context->storage == SL_F32 ? context->result : NULL;
     return result && result->unread ? result->stored : NULL;
 }
-/* Y, or dx, in the form requested by the call's result; sets its done. If HALVES, the caller saves its arrays as bf16
- * and can write every form. Otherwise it writes bf16 alone if the result is an operand, and unrounded floats if not. */
-static inline struct sl_out sl_left_out(struct sl_context *context, bool halves, float *y) {
-    if (!halves && !sl_operand_result(context)) return sl_out_f32(y);
+/* Y, or dx, in the form requested by the call's result; sets its done. If the storage is float32, this is bf16 alone,
+ * or unrounded floats. */
+static inline struct sl_out sl_left_out(struct sl_context *context, float *y) {
+    if (context->storage == SL_F32 && !sl_operand_result(context)) return sl_out_f32(y);
     if (context->result) context->result->done = true;
     return sl_result_out(context->result, y);
 }
@@ -147,6 +147,11 @@ const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, cons
 /* X [n], the x or dy of a module with this USE: the bf16 copy if the storage is bf16, the module reads copies, and the
  * parent has stored one; otherwise the floats. */
 struct sl_rows sl_given_rows(const struct sl_context *context, const struct sl_use *use, size_t n, const float *x);
+/* Place of the bf16 copy of X, if X is unrounded and the caller writes the copy; otherwise NULL. */
+static inline uint16_t *sl_open_copy(const struct sl_context *context, const float *x) {
+    const struct sl_rounded *rounded = &context->rounded;
+    return rounded->open && rounded->values == x ? (uint16_t *)(uintptr_t)rounded->stored : NULL;
+}
 /* Returns whether X [n] is a bf16 copy that the caller's parent has stored beside floats. */
 bool sl_is_stored(const struct sl_context *context, size_t n, const void *x);
 /* X of backward_input or W, or DY of W, with its type. */

@@ -5,7 +5,8 @@ static struct sl_rounded rounded(const struct sl_context *context, const struct 
     if (!kept->stores) return (struct sl_rounded){0};
     return (struct sl_rounded){.values = sl_at(context, &kept->values),
                                .stored = sl_kept_halves(context, kept),
-                               .count = sl_kept_elements(context, kept)};
+                               .count = sl_kept_elements(context, kept),
+                               .open = !kept->rounds && !kept->operand};
 }
 
 int sl_kept_forward(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x, bool last,

@@ -115,6 +115,7 @@ struct sl_rounded {
     const float *values; /* NULL: no array is stored as bf16 */
     const uint16_t *stored;
     size_t count;
+    bool open; /* VALUES are unrounded, and forward, which reads them, writes STORED (SL_READS_WHOLE) */
 };
 
 /* Requested form of a call's result: y in forward, dx in I, rounded to bf16. */
@@ -263,14 +264,6 @@ struct sl_module_type {
                           float *dx);
     /* NULL for a module without parameters */
     int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
-    /* NULL, or versions of forward and backward_input for a module in a sequence that stores the module's x and y as
-     * bf16. They round X (forward) or DY while they read it, because no caller has rounded it, and write bf16 copies:
-     * of x and y, or of dx. Bits are the same as with separate rounding passes. If only the copy of y or dx will be
-     * read, Y or DX is NULL. Only for types with an x until SL_UNTIL_DX that save x and nothing else. */
-    void (*forward_stored)(const struct sl_module *module, struct sl_context *context, const float *x,
-                           uint16_t *x_stored, float *y, uint16_t *y_stored);
-    void (*backward_stored)(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
-                            const float *dy, float *dx, uint16_t *dx_stored);
     bool stores;    /* reads x and dy in the types of context->saved */
     bool fuses;     /* forward and backward_input accept the rows of several microbatches at once */
     bool spares;    /* W skips parameters for which sl_is_frozen is true */

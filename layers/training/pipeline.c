@@ -74,7 +74,7 @@ static size_t elements(const struct sl_pipeline *p, int columns) { return (size_
 
 /* Notes for the call's module that its ROWS also exist as bf16, at STORED unless it is NULL; returns ROWS. */
 static const float *note_rows(struct sl_pipeline *p, int columns, const float *rows, const void *stored) {
-    if (stored) p->context.rounded = (struct sl_rounded){rows, stored, elements(p, columns)};
+    if (stored) p->context.rounded = (struct sl_rounded){rows, stored, elements(p, columns), false};
     return rows;
 }
 

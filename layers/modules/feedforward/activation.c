@@ -20,19 +20,8 @@ struct dropout {
     int whole;             /* columns of a whole row; 0: not sharded */
 };
 
-static const struct sl_kept *slope_of(const struct sl_module *module) {
-    return &((const struct activation *)module)->slope;
-}
-
-/* X, or DY, for the modules that save slopes. */
-static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context,
-                              const struct sl_use *use, const float *x) {
-    return slope_of(module)->rounds ? sl_given_rows(context, use, sl_module_elements(module, context), x)
-                                    : sl_rows_f32(x);
-}
-
-static struct sl_out out_of(const struct sl_module *module, struct sl_context *context, float *y) {
-    return sl_left_out(context, slope_of(module)->rounds, y);
+static struct sl_rows slope_of(const struct sl_module *module, const struct sl_context *context) {
+    return sl_kept_rows(context, &((const struct activation *)module)->slope);
 }
 
 /* Returns whether products write only bf16. */
@@ -60,10 +49,10 @@ static int plan_silu(struct sl_module *module, struct sl_plan *plan) {
 static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
                           float *dx) {
     (void)x;
+    const size_t n = sl_module_elements(module, context);
     if (dx)
-        context->kernels->operands->multiply(sl_module_elements(module, context),
-                                             rows_of(module, context, &module->y, dy),
-                                             sl_kept_rows(context, slope_of(module)), out_of(module, context, dx));
+        context->kernels->operands->multiply(n, sl_given_rows(context, &module->y, n, dy), slope_of(module, context),
+                                             sl_left_out(context, dx));
     return SL_OK;
 }
 
@@ -138,27 +127,28 @@ static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) 
 /* ---- forward ---- */
 
 static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct sl_rows in = rows_of(module, context, &module->x, x);
-    context->kernels->operands->silu(sl_module_elements(module, context), in, out_of(module, context, y),
-                                     sl_kept_rows(context, slope_of(module)));
+    const size_t n = sl_module_elements(module, context);
+    context->kernels->operands->silu(n, sl_given_rows(context, &module->x, n, x), sl_left_out(context, y),
+                                     slope_of(module, context));
     return SL_OK;
 }
 
 /* On hosts, the caller draws the words and rounds floats of y. If all elements are kept, any words will do. */
 static int drop(const struct sl_module *module, struct sl_context *context, bool silu, const float *x, float *y) {
     const struct dropout *dropout = (const struct dropout *)module;
-    const bool draws = context->kernels->draws_dropout, rounds = draws || slope_of(module)->rounds;
+    const size_t n = sl_module_elements(module, context);
+    const bool draws = context->kernels->draws_dropout, rounds = draws || context->storage != SL_F32;
     const float kept = keep(dropout, context);
     struct sl_dropout_words words = words_of(module, context);
     if (!draws) words.at = sl_at(context, &dropout->words);
     if (!draws && kept < 1.0f) draw_words(context, &words, sl_at(context, &dropout->words));
-    const struct sl_dropout_arrays arrays = {.count = sl_module_elements(module, context),
+    const struct sl_dropout_arrays arrays = {.count = n,
                                              .silu = silu,
-                                             .x = rows_of(module, context, &module->x, x),
+                                             .x = sl_given_rows(context, &module->x, n, x),
                                              .threshold = threshold(kept),
                                              .keep = kept,
-                                             .y = rounds ? out_of(module, context, y) : sl_out_f32(y),
-                                             .slope = sl_kept_rows(context, slope_of(module))};
+                                             .y = rounds ? sl_left_out(context, y) : sl_out_f32(y),
+                                             .slope = slope_of(module, context)};
     context->kernels->operands->dropout(&words, &arrays);
     return SL_OK;
 }
@@ -174,7 +164,12 @@ static int dropout_forward(const struct sl_module *module, struct sl_context *co
 
 /* ---- gelu ---- */
 
-static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
+struct gelu {
+    struct sl_module module;
+    struct sl_place whole_x; /* if the storage is bf16: x as floats */
+};
+
+static int plan_erf_gelu(struct sl_module *module, struct sl_plan *plan) {
     if (!plan->forward_only) module->x.lasts = SL_UNTIL_DX;
     module->x.writes = module->y.writes = SL_WRITES_ASKED;
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_GELU, (double)plan->rows * module->in);
@@ -183,30 +178,34 @@ static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
+static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
+    module->x.reads = SL_READS_WHOLE;
+    if (plan->storage != SL_F32 && !plan->forward_only)
+        sl_plan_workspace(plan, sl_plan_rows(plan) * (size_t)module->in * sizeof(float),
+                          &((struct gelu *)module)->whole_x);
+    return plan_erf_gelu(module, plan);
+}
+
+/* Y, or dx. If the storage is bf16, kernels round it only in the pass that rounds x or dy, too. */
+static struct sl_out gelu_out(struct sl_context *context, bool rounds, float *y) {
+    return rounds || context->storage == SL_F32 ? sl_left_out(context, y) : sl_out_f32(y);
+}
+
 static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    context->kernels->sequence->gelu_forward(sl_module_elements(module, context), sl_rows_f32(x), NULL,
-                                             sl_left_out(context, false, y));
+    uint16_t *x_stored = sl_open_copy(context, x);
+    context->kernels->sequence->gelu_forward(sl_module_elements(module, context), sl_rows_f32(x), x_stored,
+                                             gelu_out(context, x_stored, y));
     return SL_OK;
 }
 
 static int gelu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy, float *dx) {
-    if (dx)
-        context->kernels->sequence->gelu_backward(sl_module_elements(module, context), sl_rows_f32(x), sl_rows_f32(dy),
-                                                  sl_left_out(context, false, dx));
+    const size_t n = sl_module_elements(module, context);
+    const bool rounds = context->saved.x != SL_F32 && context->result && context->result->stored;
+    struct sl_rows in = sl_saved_x(context, x);
+    if (!rounds) in = sl_rows_f32(sl_widen(context, &((const struct gelu *)module)->whole_x, n, in));
+    if (dx) context->kernels->sequence->gelu_backward(n, in, sl_rows_f32(dy), gelu_out(context, rounds, dx));
     return SL_OK;
-}
-
-static void gelu_forward_stored(const struct sl_module *module, struct sl_context *context, const float *x,
-                                uint16_t *x_stored, float *y, uint16_t *y_stored) {
-    context->kernels->sequence->gelu_forward(sl_module_elements(module, context), sl_rows_f32(x), x_stored,
-                                             sl_out_of(y, true, y_stored));
-}
-
-static void gelu_backward_stored(const struct sl_module *module, struct sl_context *context, const uint16_t *x,
-                                 const float *dy, float *dx, uint16_t *dx_stored) {
-    context->kernels->sequence->gelu_backward(sl_module_elements(module, context), sl_rows_bf16(x), sl_rows_f32(dy),
-                                              sl_out_of(dx, true, dx_stored));
 }
 
 static int erf_gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -235,11 +234,11 @@ static const struct sl_module_type gelu_type = {.name = "gelu",
                                                 .plan = plan_gelu,
                                                 .forward = gelu_forward,
                                                 .backward_input = gelu_backward_input,
-                                                .forward_stored = gelu_forward_stored,
-                                                .backward_stored = gelu_backward_stored,
-                                                .fuses = true};
+                                                .stores = true,
+                                                .fuses = true,
+                                                .bytes = sizeof(struct gelu)};
 static const struct sl_module_type erf_gelu_type = {.name = "erf_gelu",
-                                                    .plan = plan_gelu,
+                                                    .plan = plan_erf_gelu,
                                                     .forward = erf_gelu_forward,
                                                     .backward_input = erf_gelu_backward_input,
                                                     .fuses = true};

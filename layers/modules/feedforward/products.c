@@ -242,7 +242,7 @@ const void *sl_products_operand(const struct sl_products *products, const struct
 const void *sl_products_input_operand(const struct sl_products *products, const struct sl_module *module,
                                       struct sl_context *context, size_t n, const float *dy) {
     const void *operand = sl_products_operand(products, context, &products->dy, n, sl_rows_f32(dy));
-    if (module->weights_follow && operand != dy) context->rounded = (struct sl_rounded){dy, operand, n};
+    if (module->weights_follow && operand != dy) context->rounded = (struct sl_rounded){dy, operand, n, false};
     return operand;
 }
 

@@ -48,11 +48,10 @@ static struct sl_rows rows_of(const struct sl_module *module, const struct sl_co
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct layer_norm *own = own_of(module);
-    const bool halves = own->normalized.rounds;
-    context->kernels->norms->layer_norm_forward(
-        (size_t)context->rows, (size_t)module->in, halves ? rows_of(module, context, x) : sl_rows_f32(x),
-        sl_value(module, context, SCALE), sl_value(module, context, BIAS), (float)SL_NORM_EPSILON,
-        sl_kept_rows(context, &own->normalized), sl_at(context, &own->norm.rstd), sl_left_out(context, halves, y));
+    context->kernels->norms->layer_norm_forward((size_t)context->rows, (size_t)module->in, rows_of(module, context, x),
+                                                sl_value(module, context, SCALE), sl_value(module, context, BIAS),
+                                                (float)SL_NORM_EPSILON, sl_kept_rows(context, &own->normalized),
+                                                sl_at(context, &own->norm.rstd), sl_left_out(context, y));
     return SL_OK;
 }
 

@@ -75,7 +75,7 @@ static const float *floats_of(const struct sl_module *module, struct sl_context 
     if (inner->storage == SL_F32) return x;
     float *values = sl_at(inner, &own(module)->whole_x);
     if (!sl_reads_copy(&module->child[0]->x)) inner->kernels->widen_bf16(n, (const void *)x, values);
-    inner->rounded = (struct sl_rounded){values, (const void *)x, n};
+    inner->rounded = (struct sl_rounded){values, (const void *)x, n, false};
     return values;
 }
 

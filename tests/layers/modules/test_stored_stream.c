@@ -97,7 +97,7 @@ static void give(struct rig *rig, const struct ends *ends, bool stored, bool unr
     *result = (struct sl_result){.stored = ends->left, .unread = true};
     rig->context.result = stored ? result : NULL;
     rig->context.rounded = (struct sl_rounded){0};
-    if (stored) rig->context.rounded = (struct sl_rounded){ends->read, ends->stored, STREAM};
+    if (stored) rig->context.rounded = (struct sl_rounded){ends->read, ends->stored, STREAM, false};
     for (size_t i = 0; stored && unread && i < STREAM; i++) ends->read[i] = NAN;
     for (size_t i = 0; i < STREAM; i++) ends->written[i] = NAN;
     for (size_t i = 0; i < STREAM; i++) ends->left[i] = 0x7fff;
