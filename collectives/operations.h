@@ -46,6 +46,12 @@ struct sl_positions sl_call_sources(const struct sl_collective *call);
 /* Members that receive data from this member's input. */
 struct sl_positions sl_call_destinations(const struct sl_collective *call);
 
+/* Whether every member needs data from all, or in a barrier their arrival. */
+static inline bool sl_call_meets(const struct sl_collective *call) {
+    const struct sl_operation_row *operation = sl_operation_of(call);
+    return operation->from == SL_WITH_ALL && operation->to == SL_WITH_ALL;
+}
+
 static inline bool sl_has_position(struct sl_positions positions, int position) {
     return position >= positions.begin && position < positions.end;
 }

@@ -14,8 +14,7 @@ static bool combines_for_all(const struct sl_collective *call) {
 /* Whether all members contribute values, and every value has readers on all hosts or is summed over all hosts. */
 static bool can_be_chained(const struct sl_collective *call) {
     const struct sl_operation_row *operation = sl_operation_of(call);
-    const bool all = operation->from == SL_WITH_ALL && operation->to == SL_WITH_ALL && call->operation != SL_BARRIER;
-    return all && !(operation->cuts && operation->joins);
+    return sl_call_meets(call) && call->operation != SL_BARRIER && !(operation->cuts && operation->joins);
 }
 
 /* Whether a leader's mailbox has room for the results of all members of its host. */
@@ -79,11 +78,12 @@ static void cost_mailboxes(const struct sl_collective *call, struct sl_traffic *
     const uint64_t readers = (uint64_t)(to.end - to.begin - sl_has_position(to, me)), bytes = sl_block_bytes(call);
     const uint64_t blocks = operation->cuts ? readers : 1, most = round_bytes(operation->cuts ? (uint64_t)size : 1);
     const bool shares = combines_for_all(call) && size > 2 && bytes > SL_SHORT_CALL;
+    const bool rings = !sl_call_meets(call) || me == size - 1; /* for the members that wait for all, the last one */
     for (uint64_t round = 0; round < rounds_of(bytes, most) && readers; round++) {
         const uint64_t now = bytes_of_round(bytes, most, round);
         sl_traffic_add(sent, SL_WAY_MEMORY, 1, blocks * now);
         if (shares) sl_traffic_add(sent, SL_WAY_MEMORY, 1, share_of(now, me, size));
-        sent->bells += shares ? 2 * readers : readers;
+        if (rings) sent->bells += shares ? 2 * readers : readers;
     }
 }
 
@@ -98,7 +98,7 @@ static void cost_gathered(const struct sl_collective *call, const struct sl_layo
     const uint64_t bytes = sl_member_bytes(call);
     const bool leads = me == layout->first[host];
     sl_traffic_add(sent, SL_WAY_MEMORY, 1, bytes);
-    if (!leads) sent->bells++;
+    if (!leads) sent->bells += me == layout->first[host + 1] - 1;
     if (!leads) return;
     sl_traffic_add(sent, SL_WAY_MEMORY, 1, result_bytes(call, layout, host));
     sent->bells += (uint64_t)members_on(layout, host) - 1;
@@ -123,10 +123,10 @@ static void cost_chained(const struct sl_collective *call, const struct sl_layou
     for (uint64_t round = 0; round < sl_chain_rounds(call); round++) {
         const struct sl_span values = sl_chain_round(call, round), share = sl_chain_share(values, lane, lanes);
         add_if_any(sent, SL_WAY_MEMORY, sl_span_bytes(sl_span_within(brought, values)));
-        sent->bells += (uint64_t)(lanes - passes);
+        if (me == layout->first[host + 1] - 1) sent->bells += (uint64_t)(lanes - passes);
         if (!passes) continue;
         add_if_any(sent, SL_WAY_MEMORY, sl_span_bytes(share));
-        sent->bells += (uint64_t)members_on(layout, host) - 1;
+        if (lane == lanes - 1) sent->bells += (uint64_t)members_on(layout, host) - 1;
         const uint64_t passed = sl_span_bytes(sl_span_within(on, share));
         if (host < layout->hosts - 1)
             add_if_any(sent, SL_WAY_NETWORK, sl_chain_message(call, layout->first[host + 1], passed));

@@ -36,8 +36,9 @@ enum sl_algorithm sl_algorithm_of(const struct sl_layout *layout, const struct s
  * has. */
 int sl_layout_lanes(const struct sl_layout *layout);
 
-/* Adds to SENT the traffic of the call's own member. HOST_OF [members] has a number for each member's host; NULL: the
- * hosts are those of LAYOUT, or a single one if it has none. */
+/* Adds to SENT the traffic of the call's own member. If several members wait for several, the last one to write rings
+ * for all; its bells are counted for the last position. HOST_OF [members] has a number for each member's host; NULL:
+ * the hosts are those of LAYOUT, or a single one if it has none. */
 void sl_call_costs(const struct sl_collective *call, const struct sl_layout *layout, const int *host_of,
                    struct sl_traffic *sent);
 

@@ -3,8 +3,7 @@
 #include "spmd/device/device.h"
 
 static bool has_gates(const struct sl_collective *call) {
-    const struct sl_operation_row *operation = sl_operation_of(call);
-    return call->group->size > SL_FEW_THREADS && operation->from == SL_WITH_ALL && operation->to == SL_WITH_ALL;
+    return call->group->size > SL_FEW_THREADS && sl_call_meets(call);
 }
 
 /* Adds the blocks that the member reads from others; or, in a long sum, its share of each block, which it reads and

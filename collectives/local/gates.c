@@ -3,8 +3,7 @@
 #include "collectives/operations.h"
 
 bool sl_local_has_gates(const struct sl_collective *call) {
-    const struct sl_operation_row *operation = sl_operation_of(call);
-    return call->group->size > SL_LOCAL_FEW && operation->from == SL_WITH_ALL && operation->to == SL_WITH_ALL;
+    return call->group->size > SL_LOCAL_FEW && sl_call_meets(call);
 }
 
 /* Counts one more of MEMBERS in. Returns whether it was the last one; if so, resets the count. The last one has

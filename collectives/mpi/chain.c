@@ -22,6 +22,12 @@ static bool is_last(const struct sl_mpi_call *c) { return hosts_of(c)->mine == h
 static int lane_of(const struct sl_mpi_call *c) { return c->call.group->rank - sl_mpi_housemates(c).begin; }
 static bool is_lane(const struct sl_mpi_call *c) { return lane_of(c) < hosts_of(c)->lanes; }
 
+/* Positions of this host's lanes. */
+static struct sl_positions lanes_of(const struct sl_mpi_call *c) {
+    const int begin = sl_mpi_housemates(c).begin;
+    return (struct sl_positions){begin, begin + hosts_of(c)->lanes};
+}
+
 /* The member with the same lane on the next host (WAY 1), or on the one before (-1). */
 static int beside(const struct sl_mpi_call *c, int way) {
     return hosts_of(c)->first[hosts_of(c)->mine + way] + lane_of(c);
@@ -29,14 +35,12 @@ static int beside(const struct sl_mpi_call *c, int way) {
 
 /* The first lane of this host that has not raised a word to TARGET, -1: all have. */
 static int find_unfolded(const struct sl_mpi_call *c, uint32_t target) {
-    const int begin = sl_mpi_housemates(c).begin;
-    for (int peer = begin; peer < begin + hosts_of(c)->lanes; peer++)
+    for (int peer = lanes_of(c).begin; peer < lanes_of(c).end; peer++)
         if (!sl_mpi_reached(&sl_mpi_words_of(c, peer)->folded, target)) return peer;
     return -1;
 }
 static int find_unsummed(const struct sl_mpi_call *c, uint32_t target) {
-    const int begin = sl_mpi_housemates(c).begin;
-    for (int peer = begin; peer < begin + hosts_of(c)->lanes; peer++)
+    for (int peer = lanes_of(c).begin; peer < lanes_of(c).end; peer++)
         if (!sl_mpi_reached(&sl_mpi_words_of(c, peer)->summed, target)) return peer;
     return -1;
 }
@@ -161,10 +165,8 @@ static bool write_round(struct sl_mpi_call *c) {
     }
     if (is_lane(c) && !is_first(c)) await_passed(c, round);
     sl_mpi_state_call(c);
-    atomic_store_explicit(&sl_mpi_own_words(c)->written, c->before + ++c->written, memory_order_release);
-    const int begin = sl_mpi_housemates(c).begin;
-    for (int lane = begin; lane < begin + hosts_of(c)->lanes; lane++)
-        if (lane != call->group->rank) sl_mpi_ring_at(c, lane);
+    atomic_store(&sl_mpi_own_words(c)->written, c->before + ++c->written);
+    sl_mpi_ring_if_complete(c, sl_mpi_housemates(c), lanes_of(c), sl_mpi_find_unwritten(c, c->before + c->written) < 0);
     return true;
 }
 
@@ -212,7 +214,7 @@ static bool fold_round(struct sl_mpi_call *c) {
         continue_sum(c, round);
     if (!is_last(c)) pass_on(c, round);
     atomic_store(&sl_mpi_own_words(c)->folded, c->before + ++c->folded); /* SC: see sl_mpi_want_room */
-    sl_mpi_ring_housemates_for_room(c);
+    sl_mpi_ring_housemates_for_room(c, find_unfolded(c, c->before + c->folded) < 0);
     return true;
 }
 
@@ -244,21 +246,21 @@ static bool take_results(struct sl_mpi_call *c) {
                sl_span_bytes(share));
         sl_mpi_count_piece(c, sl_span_bytes(share));
     }
-    atomic_store_explicit(&sl_mpi_own_words(c)->summed, c->before + ++c->summed, memory_order_release);
-    sl_mpi_ring_housemates(c);
+    atomic_store(&sl_mpi_own_words(c)->summed, c->before + ++c->summed);
+    sl_mpi_ring_if_complete(c, lanes_of(c), sl_mpi_housemates(c), find_unsummed(c, c->before + c->summed) < 0);
     return true;
 }
 
 static bool read_round(struct sl_mpi_call *c) {
-    const int begin = sl_mpi_housemates(c).begin;
+    const int begin = lanes_of(c).begin;
     if (c->read == c->written || find_unsummed(c, c->before + c->read + 1) >= 0) return false;
-    if (!sl_mpi_state_alike(c, (struct sl_positions){begin, begin + hosts_of(c)->lanes})) return false;
+    if (!sl_mpi_state_alike(c, lanes_of(c))) return false;
     for (int lane = 0; lane < hosts_of(c)->lanes; lane++) {
         const struct sl_span part = sl_span_within(sl_span_needed(&c->call), share_of(c, c->read, lane));
         if (sl_span_bytes(part)) sl_mpi_unpack_span(&c->call, part, results_of(c, begin + lane, c->read, part.begin));
     }
     atomic_store(&sl_mpi_own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
-    sl_mpi_ring_housemates_for_room(c);
+    sl_mpi_ring_housemates_for_room(c, sl_mpi_find_unread(c, c->before + c->read) < 0);
     return true;
 }
 

@@ -27,15 +27,10 @@ int sl_mpi_find_unread(const struct sl_mpi_call *c, uint32_t target) {
     return -1;
 }
 
-void sl_mpi_ring_housemates(const struct sl_mpi_call *c) {
+void sl_mpi_ring_housemates_for_room(const struct sl_mpi_call *c, bool complete) {
     const struct sl_positions here = sl_mpi_housemates(c);
-    for (int peer = here.begin; peer < here.end; peer++)
-        if (peer != c->call.group->rank) sl_mpi_ring_at(c, peer);
-}
-
-void sl_mpi_ring_housemates_for_room(const struct sl_mpi_call *c) {
-    const struct sl_positions here = sl_mpi_housemates(c);
-    for (int peer = here.begin; peer < here.end; peer++) sl_mpi_ring_for_room(sl_group_member(c->call.group, peer));
+    for (int peer = here.begin; peer < here.end && complete; peer++)
+        sl_mpi_ring_for_room(sl_group_member(c->call.group, peer));
 }
 
 /* ---- short calls ---- */
@@ -91,8 +86,9 @@ static bool write_values(struct sl_mpi_call *c) {
     sl_mpi_pack_span(call, sl_span_brought(call), sl_mpi_box_of(c, call->group->rank)->piece[c->slot][0]);
     sl_mpi_count_piece(c, sl_member_bytes(call));
     sl_mpi_state_call(c);
-    atomic_store_explicit(&sl_mpi_own_words(c)->written, c->before + ++c->written, memory_order_release);
-    if (!leads(c)) sl_mpi_ring_at(c, sl_mpi_housemates(c).begin);
+    atomic_store(&sl_mpi_own_words(c)->written, c->before + ++c->written);
+    const struct sl_positions here = sl_mpi_housemates(c), leader = {here.begin, here.begin + 1};
+    sl_mpi_ring_if_complete(c, here, leader, sl_mpi_find_unwritten(c, c->before + c->written) < 0);
     return true;
 }
 
@@ -165,7 +161,8 @@ static bool combine(struct sl_mpi_call *c) {
     if (!leads(c) || c->summed || c->step < steps_of(c->communicator->hosts)) return false;
     sl_mpi_count_piece(c, write_results(c, sl_mpi_box_of(c, c->call.group->rank)->piece[c->slot][0]));
     atomic_store_explicit(&sl_mpi_own_words(c)->summed, c->before + ++c->summed, memory_order_release);
-    sl_mpi_ring_housemates(c);
+    const struct sl_positions here = sl_mpi_housemates(c);
+    for (int peer = here.begin + 1; peer < here.end; peer++) sl_mpi_ring_at(c, peer);
     return true;
 }
 
@@ -179,7 +176,7 @@ static bool read_result(struct sl_mpi_call *c) {
     sl_mpi_unpack_span(call, sl_span_needed(call),
                        sl_mpi_box_of(c, here.begin)->piece[c->slot][0] + sl_block_bytes(call) * before);
     atomic_store(&sl_mpi_own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
-    sl_mpi_ring_housemates_for_room(c);
+    sl_mpi_ring_housemates_for_room(c, sl_mpi_find_unread(c, c->before + c->read) < 0);
     return true;
 }
 

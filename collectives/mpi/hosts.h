@@ -80,8 +80,8 @@ struct sl_positions sl_mpi_housemates(const struct sl_mpi_call *c);
 /* The first of the housemates that has not raised a word to TARGET, -1: all have. */
 int sl_mpi_find_unwritten(const struct sl_mpi_call *c, uint32_t target);
 int sl_mpi_find_unread(const struct sl_mpi_call *c, uint32_t target);
-void sl_mpi_ring_housemates(const struct sl_mpi_call *c);
-void sl_mpi_ring_housemates_for_room(const struct sl_mpi_call *c);
+/* Rings for all housemates that want room, which need those of COMPLETE members: see sl_mpi_ring_if_complete. */
+void sl_mpi_ring_housemates_for_room(const struct sl_mpi_call *c, bool complete);
 
 /* Counts BYTES that the call sends to the member at PEER in a message, or that it leaves in the mailbox. */
 static inline void sl_mpi_count_message(const struct sl_mpi_call *c, int peer, size_t bytes) {
@@ -98,6 +98,18 @@ static inline void sl_mpi_ring_at(const struct sl_mpi_call *c, int peer) {
     struct sl_traffic *sent = c->run->spmd.sent;
     if (sent) sent[c->call.operation].bells++;
     sl_mpi_ring(sl_group_member(c->call.group, peer));
+}
+/* Rings for the other members at WOKEN, which wait for all at WHOLE: only if these are COMPLETE. So each sleeper is
+ * woken once, and not by each of WHOLE. The caller raises its word, then reads the others' (SC), so the last one finds
+ * all complete. Any member may be last: the bells are counted for the one at the last position. */
+static inline void sl_mpi_ring_if_complete(const struct sl_mpi_call *c, struct sl_positions whole,
+                                           struct sl_positions woken, bool complete) {
+    struct sl_traffic *sent = c->run->spmd.sent;
+    const int me = c->call.group->rank;
+    if (sent && me == whole.end - 1)
+        sent[c->call.operation].bells += (uint64_t)(woken.end - woken.begin - sl_has_position(woken, me));
+    for (int peer = woken.begin; peer < woken.end && complete; peer++)
+        if (peer != me) sl_mpi_ring(sl_group_member(c->call.group, peer));
 }
 
 /* Messages of a call (exchange.c). */

@@ -208,8 +208,25 @@ static bool has_room(const struct sl_mpi_call *c) {
     return have_read(c, rounds_before(c));
 }
 
-static void ring_those_at(const struct sl_mpi_call *c, struct sl_positions positions) {
-    for (int peer = positions.begin; peer < positions.end; peer++)
+/* The first source that has not raised its word to TARGET, or -1. */
+static int find_missing(const struct sl_mpi_call *c, bool sums, uint32_t target) {
+    const struct sl_positions from = sl_call_sources(&c->call);
+    for (int peer = from.begin; peer < from.end; peer++) {
+        const struct sl_mpi_words *words = sl_mpi_words_of(c, peer);
+        if (!sl_mpi_reached(sums ? &words->summed : &words->written, target)) return peer;
+    }
+    return -1;
+}
+
+/* Rings for the destinations, after a word has been raised to TARGET. If all members wait for all, the last one rings.
+ */
+static void ring_destinations(const struct sl_mpi_call *c, bool sums, uint32_t target) {
+    const struct sl_positions to = sl_call_destinations(&c->call);
+    if (sl_call_meets(&c->call)) {
+        sl_mpi_ring_if_complete(c, to, to, find_missing(c, sums, target) < 0);
+        return;
+    }
+    for (int peer = to.begin; peer < to.end; peer++)
         if (peer != c->call.group->rank) sl_mpi_ring_at(c, peer);
 }
 
@@ -229,21 +246,16 @@ static bool write_piece(struct sl_mpi_call *c) {
     const int readers = to.end - to.begin - sl_has_position(to, me), blocks = sl_operation_of(call)->cuts ? readers : 1;
     if (readers) sl_mpi_count_piece(c, (size_t)blocks * range.count * sl_dtype_size(call->dtype));
     sl_mpi_state_call(c);
-    atomic_store_explicit(&sl_mpi_own_words(c)->written, c->before + ++c->written, memory_order_release);
-    ring_those_at(c, to);
+    atomic_store(&sl_mpi_own_words(c)->written, c->before + ++c->written); /* SC: see sl_mpi_ring_if_complete */
+    ring_destinations(c, false, c->before + c->written);
     return true;
 }
 
 /* ---- reading ---- */
 
-/* A member whose word has not been raised for the next round to read, or -1. */
-static int find_missing(const struct sl_mpi_call *c, bool sums) {
-    const struct sl_positions from = sl_call_sources(&c->call);
-    for (int peer = from.begin; peer < from.end; peer++) {
-        const struct sl_mpi_words *words = sl_mpi_words_of(c, peer);
-        if (!sl_mpi_reached(sums ? &words->summed : &words->written, c->before + c->read + 1)) return peer;
-    }
-    return -1;
+/* The same for the next round to read. */
+static int find_unready(const struct sl_mpi_call *c, bool sums) {
+    return find_missing(c, sums, c->before + c->read + 1);
 }
 
 void sl_mpi_state_call(const struct sl_mpi_call *c) {
@@ -358,13 +370,13 @@ static void collect_shares(const struct sl_mpi_call *c, struct range range) {
 static bool read_piece(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     const struct range range = range_of(call, c->read);
-    if (c->read == c->written || c->summed > c->read || find_missing(c, false) >= 0) return false;
+    if (c->read == c->written || c->summed > c->read || find_unready(c, false) >= 0) return false;
     if (!sl_mpi_state_alike(c, sl_call_sources(call))) return false; /* then no data moves */
     if (takes_shares(call)) {
         sum_share(c, range);
         sl_mpi_count_piece(c, portion_of(call, range, call->group->rank, call->group->size).count);
-        atomic_store_explicit(&sl_mpi_own_words(c)->summed, c->before + ++c->summed, memory_order_release);
-        ring_those_at(c, sl_call_destinations(call));
+        atomic_store(&sl_mpi_own_words(c)->summed, c->before + ++c->summed);
+        ring_destinations(c, true, c->before + c->summed);
         return true;
     }
     if (sl_operation_of(call)->reduction == SL_NO_REDUCTION)
@@ -378,10 +390,12 @@ static bool read_piece(struct sl_mpi_call *c) {
 /* Second part: if the sum is shared, waits until all have summed their shares. */
 static bool end_round(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
-    if (c->summed == c->read || (takes_shares(call) && find_missing(c, true) >= 0)) return false;
+    if (c->summed == c->read || (takes_shares(call) && find_unready(c, true) >= 0)) return false;
     if (takes_shares(call)) collect_shares(c, range_of(call, c->read));
     atomic_store(&sl_mpi_own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
-    for (int peer = 0; peer < call->group->size; peer++) sl_mpi_ring_for_room(sl_group_member(call->group, peer));
+    const bool complete = have_read(c, c->before + c->read);         /* those that want room need all to have read */
+    for (int peer = 0; peer < call->group->size && complete; peer++)
+        sl_mpi_ring_for_room(sl_group_member(call->group, peer));
     return true;
 }
 
@@ -405,7 +419,7 @@ static int find_laggard(const struct sl_mpi_call *c) {
     for (int peer = 0; peer < c->call.group->size && c->written == c->read; peer++)
         if (peer != c->call.group->rank && !sl_mpi_reached(&sl_mpi_words_of(c, peer)->read, rounds_before(c)))
             return peer;
-    return find_missing(c, c->summed > c->read);
+    return find_unready(c, c->summed > c->read);
 }
 
 static bool never(const struct sl_mpi_call *c) {

@@ -1,10 +1,11 @@
 /* test_hosts.c - calls of processes on several hosts, which pretend_hosts.c makes up: their results, and every call's
- * messages, bytes and bells, as counted and as computed. */
+ * messages, bytes and bells, as counted and as computed; and how often calls wake a process. */
 #include "tests/rigs/run_on.h"
 
 #include <stdlib.h>
 
 #include "collectives/costs/costs.h"
+#include "collectives/mpi/process/shared.h"
 #include "collectives/sums/reduce.h"
 #include "spmd/base/numbers/dtype.h"
 
@@ -285,12 +286,38 @@ static void test_counts(void **state) {
     if (status) fail_msg("%s", error.message);
 }
 
+/* ---- bells ---- */
+
+enum { BARRIERS = 200 };
+
+/* In a barrier a member is woken once by the last one to come, or by its leader, and once if it wants room. Two members
+ * that are last at the same time both ring. */
+static int bells_program(struct sl_spmd *self, void *arg) {
+    (void)arg;
+    struct sl_group group;
+    SL_TRY(sl_group_axes(self, "*", &group));
+    SL_TRY(sl_barrier(self, &group));
+    const uint32_t before = sl_mpi_rings();
+    for (int i = 0; i < BARRIERS; i++) SL_TRY(sl_barrier(self, &group));
+    const uint32_t rings = sl_mpi_rings() - before;
+    if (rings <= 3 * BARRIERS) return SL_OK;
+    return sl_fail(self, SL_CHECK_FAILED, "%u bells of %d barriers", rings, BARRIERS);
+}
+
+/* Between hosts, and in checked mode, bells also announce messages. */
+static void test_bells(void **state) {
+    (void)state;
+    struct sl_error error;
+    if (host_of[processes - 1] > 0) return;
+    if (run_on((struct test_run){.mesh = whole_mesh}, bells_program, &error)) fail_msg("%s", error.message);
+}
+
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     processes = atoi(getenv("SL_TEST_PROCESSES") ? getenv("SL_TEST_PROCESSES") : "8");
     snprintf(whole_mesh, sizeof whole_mesh, "x=%d,y=2", processes / 2);
     read_hosts(processes);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_sums), cmocka_unit_test(test_results),
-                                       cmocka_unit_test(test_counts)};
+                                       cmocka_unit_test(test_counts), cmocka_unit_test(test_bells)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
