@@ -4,6 +4,7 @@
 #include "drivers/transformer/transformer.h"
 #include "spmd/device/device.h"
 
+const char *const transformer_context_ways[] = {"gather", "heads", NULL};
 const struct sl_option transformer_context_table[] = {
     {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by), .value = "gather|heads",
      .keep = SL_KEPT_FREE, .read = "mesh=*context=*",
@@ -22,19 +23,21 @@ static const char *refused(const struct transformer_job *job, bool leaves) {
     const char *const command[] = {[TRANSFORMER_EVALUATE] = "transformer evaluate",
                                    [TRANSFORMER_GENERATE] = "transformer generate",
                                    [TRANSFORMER_EXPORT] = "transformer export"};
-    const bool advises = training->advice && sl_option_given(config->common.command, "advice"); /* not by default */
     if (job->command != TRANSFORMER_TRAIN) return command[job->command];
     return config->experts                                       ? "--experts"
            : training->offload                                   ? "--offload"
            : config->sample_every                                ? "--sample-every"
-           : config->search.plan                                 ? "--plan"
-           : config->search.machine                              ? "--machine"
-           : advises                                             ? "--advice"
            : leaves && config->context_by == SL_CONTEXT_BY_HEADS ? "--context-by heads"
            : leaves && training->fsdp                            ? "--fsdp"
            : leaves && training->zero == 2                       ? "--zero 2"
            : leaves && config->spread_head                       ? "--spread-head"
                                                                  : NULL;
+}
+
+int transformer_context_way(const char *word) {
+    int way = 0;
+    while (strcmp(transformer_context_ways[way], word) != 0) way++;
+    return way;
 }
 
 /* Whether --exact has leaves of sequences. A text that is no list is refused later. */

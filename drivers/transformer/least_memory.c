@@ -111,6 +111,7 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
     copy->config.training = variant->options;
     if (variant->spread_head) copy->config.spread_head = variant->spread_head;
     if (variant->drop_logits) copy->config.keep_logits = false;
+    if (variant->context_by) copy->config.context_by = transformer_context_way(variant->context_by);
     *job = *old;
     /* A run that is started with these options reads weights as floats. */
     job->in_file = old->in_file && !variant->options.fsdp && !variant->spread_head &&
@@ -131,7 +132,7 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
                                .forward_only = from->forward_only,
                                .local = 1,
                                .pass = 1};
-    int status = from->parts > 1 ? transformer_check_context(job, &variant->mesh, error) : SL_OK;
+    int status = transformer_check_context(job, &variant->mesh, error);
     if (status == SL_OK) status = sl_job_open(&job->job, &variant->mesh, engine, error);
     if (status == SL_OK) status = sl_transformer_check(&job->model, &job->job.mesh, error);
     if (status == SL_OK) status = transformer_fit(job, error);

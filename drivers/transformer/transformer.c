@@ -18,8 +18,7 @@ static int train(struct transformer_job *job, struct sl_engine *engine, struct s
     struct sl_forecast forecast;
     if (config->search.plan)
         return sl_search(&job->job, engine, config->common.command, &config->search, config->common.json, error);
-    if (job->job.parts == 1 && !job->job.context_leaves)
-        SL_TRY(sl_forecast_make(&forecast, &job->training, engine, &config->search, error));
+    SL_TRY(sl_forecast_make(&forecast, &job->training, engine, &config->search, error));
     return sl_training_run(&job->training, engine, error);
 }
 

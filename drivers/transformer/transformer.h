@@ -244,6 +244,9 @@ static inline bool transformer_has_places(const struct transformer_job *job) {
  * worker's whole sequences to this coordinate's rows. */
 int transformer_check_context(const struct transformer_job *job, const struct sl_mesh *mesh, struct sl_error *error);
 void transformer_divide(const struct sl_worker *worker);
+/* The words of --context-by, ended by NULL; and the number of one of them. */
+extern const char *const transformer_context_ways[];
+int transformer_context_way(const char *word);
 /* Sets scored_bytes. */
 int transformer_count_bytes(struct transformer_job *job, struct sl_error *error);
 /* Prints the scored part of evaluation data: "data text: the last 70 of 700 tokens, 8 batches of 8 sequences". */

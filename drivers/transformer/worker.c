@@ -73,6 +73,7 @@ const struct sl_job_type transformer_job_type = {
     .leaf_axis = sl_tensor_axis,
     .context_axis = sl_context_axis,
     .replica_axes = sl_replica_axes,
+    .context_ways = transformer_context_ways,
     .samples = "sequences",
     .halves = true,
     .open = open_worker,

@@ -103,7 +103,7 @@ wrong() {
 two='--mesh data=1,context=2'
 wrong 'mesh axis "context": its 5 coordinates have 2 blocks of each sequence, and 48 tokens (--sequence) do not divide' train $own --mesh data=1,context=5
 wrong 'mesh axis "context": it comes after "data"' train $own --mesh context=2,data=2
-for option in '--experts 4' '--offload optimizer' '--sample-every 1' '--plan search' --advice; do
+for option in '--experts 4' '--offload optimizer' '--sample-every 1'; do
     wrong "mesh axis \"context\": ${option%% *} does not take" train $own $two $option
 done
 wrong 'mesh axis "context": --context-by heads does not take' train $own $two --exact context=2 --context-by heads

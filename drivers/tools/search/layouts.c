@@ -8,7 +8,11 @@
 #include "drivers/training/choices/schedule_choice.h"
 #include "spmd/base/memory.h"
 
-enum { MOST_MICROBATCHES = 64, MOST_LOOPS = 8 };
+enum {
+    MOST_MICROBATCHES = 64,
+    MOST_LOOPS = 8,
+    FEWEST_TOKENS = 128 /* of a block of a divided sequence: products with fewer rows are slow */
+};
 
 /* ---- as text ---- */
 
@@ -42,6 +46,7 @@ static void describe(struct sl_layout *layout, const struct sl_job *job) {
     char *text = layout->text, list[64] = "";
     *text = '\0';
     add(text, "--mesh %s", layout->mesh);
+    if (layout->variant.context_by) add(text, "--context-by %s", layout->variant.context_by);
     if (!of->schedule_file) add(text, "--schedule %s", of->schedule);
     if (of->loops) add_number(text, "loops", of->loops);
     if (!of->schedule_file && of->microbatches) add_number(text, "microbatches", of->microbatches);
@@ -66,6 +71,7 @@ struct listing {
     const struct sl_job *job;
     const struct sl_layout_limits *limits;
     struct sl_mesh mesh;
+    const char *context_by; /* NULL: the job's way, or sequences are not divided */
     struct sl_error *error;
 };
 
@@ -80,7 +86,8 @@ static int append(struct listing *l, const char *schedule, int loops, int microb
     if (!grown) return sl_error_set(l->error, SL_FAILED, "no memory for a list of layouts");
     layouts->list = grown;
     struct sl_layout *layout = &grown[layouts->count++];
-    *layout = (struct sl_layout){.variant = {.options = *l->job->options, .mesh = l->mesh}};
+    *layout =
+        (struct sl_layout){.variant = {.options = *l->job->options, .mesh = l->mesh, .context_by = l->context_by}};
     sl_mesh_print(&l->mesh, layout->mesh, sizeof layout->mesh);
     layout->variant.options.schedule = schedule;
     layout->variant.options.loops = loops;
@@ -113,6 +120,16 @@ static int append_heads(struct listing *l, const struct sl_schedule_kind *kind, 
     return SL_OK;
 }
 
+/* Whether a microbatch of SAMPLES may be divided over the mesh's context axis. If it can be divided over data by a
+ * divisor of the axis, this gives each coordinate as many tokens without the axis' calls. */
+static bool is_divided_well(const struct listing *l, int samples) {
+    const char *divided = l->job->type->context_axis;
+    const int parts = divided && !l->limits->mesh ? sl_mesh_axis_size(&l->mesh, divided) : 1;
+    for (int divisor = 2; divisor <= parts; divisor++)
+        if (parts % divisor == 0 && samples % divisor == 0) return false;
+    return true;
+}
+
 /* Lists numbers of microbatches: powers of two from the pipeline's ranks on, or the largest possible number; and one
  * per sample, if samples are few. Or the user's number. */
 static int list_microbatches(struct listing *l, const struct sl_schedule_kind *kind, const char *schedule, int loops,
@@ -125,6 +142,7 @@ static int list_microbatches(struct listing *l, const struct sl_schedule_kind *k
     int m = 1;
     for (; m <= MOST_MICROBATCHES && m <= samples && samples % m == 0; m *= 2) {
         const bool highest = samples % (2 * m) || 2 * m > MOST_MICROBATCHES;
+        if (!is_divided_well(l, samples / m)) continue;
         if ((m > 1 || ranks == 1) && (m >= ranks || highest)) SL_TRY(append_heads(l, kind, schedule, loops, m));
     }
     return m <= samples && samples <= MOST_MICROBATCHES ? append_heads(l, kind, schedule, loops, samples) : SL_OK;
@@ -160,31 +178,56 @@ static int list_schedules(struct listing *l) {
     return SL_OK;
 }
 
+/* Lists the ways in which divided sequences attend. */
+static int list_ways(struct listing *l) {
+    const struct sl_job_type *type = l->job->type;
+    const bool divides = type->context_axis && sl_mesh_axis_size(&l->mesh, type->context_axis) > 1;
+    l->context_by = NULL;
+    if (!divides || l->limits->context_by) return list_schedules(l);
+    for (int way = 0; type->context_ways[way]; way++) {
+        l->context_by = type->context_ways[way];
+        SL_TRY(list_schedules(l));
+    }
+    return SL_OK;
+}
+
+/* Whether AXIS of the mesh may have SIZE. The context axis is left out of meshes that do not divide sequences. With
+ * --exact, the bits depend on how a sequence is divided, unless it has leaves. */
+static bool may_have(const struct listing *l, int axis, int size) {
+    const struct sl_job *job = l->job;
+    const char *divided = job->type->context_axis;
+    const int whole = job->sequence * job->parts;
+    if (!divided || strcmp(l->mesh.axis[axis].name, divided) != 0) return true;
+    if (job->exact && (!job->context_leaves || job->context_leaves % size)) return false;
+    return size > 1 && whole % (2 * size) == 0 && whole / (2 * size) >= FEWEST_TOKENS;
+}
+
 /* Lists the sizes of axes from index AXIS on, with the product LEFT. */
 static int list_meshes(struct listing *l, int axis, int left) {
-    if (axis == l->mesh.axes - 1) {
-        l->mesh.axis[axis].size = left;
-        return list_schedules(l);
-    }
+    if (axis == l->mesh.axes) return left == 1 ? list_ways(l) : SL_OK;
     for (int size = 1; size <= left; size++) {
-        if (left % size) continue;
+        if (left % size || !may_have(l, axis, size)) continue;
         l->mesh.axis[axis].size = size;
         SL_TRY(list_meshes(l, axis + 1, left / size));
     }
     return SL_OK;
 }
 
+static void add_axis(struct sl_mesh *mesh, const char *name) {
+    snprintf(mesh->axis[mesh->axes++].name, sizeof mesh->axis->name, "%s", name);
+}
+
 /* Lists orders of axes. Neighbours along the last axis are nearest to each other: that axis is for the model's
- * products. Stages of a pipeline send less than replicas, so the order with stages farthest apart is listed, too. */
+ * products; next are those who divide sequences. Stages of a pipeline send less than replicas, so the order with stages
+ * farthest apart is listed, too. */
 static int list_orders(struct listing *l, int devices) {
-    const char *const *names = l->job->type->axes;
-    for (int order = 0; order < (l->limits->spread ? 2 : 1); order++) {
+    const char *const *names = l->job->type->axes, *divided = l->job->type->context_axis;
+    for (int i = 0; i < (l->limits->spread ? 2 : 1) * (divided ? 2 : 1); i++) {
+        const bool apart = divided ? i / 2 : i;
         l->mesh = (struct sl_mesh){.size = devices};
         for (int a = 0; names[a]; a++) {
-            const char *divided = l->job->type->context_axis;
-            const int from = order && a < 2 ? 1 - a : a;
-            if (divided && !strcmp(names[from], divided)) continue; /* its steps are not predicted */
-            snprintf(l->mesh.axis[l->mesh.axes++].name, sizeof l->mesh.axis->name, "%s", names[from]);
+            if (a == 2 && divided && i % 2) add_axis(&l->mesh, divided);
+            if (!divided || strcmp(names[a], divided) != 0) add_axis(&l->mesh, names[apart && a < 2 ? 1 - a : a]);
         }
         SL_TRY(list_meshes(l, 0, devices));
     }
@@ -194,7 +237,7 @@ static int list_orders(struct listing *l, int devices) {
 int sl_layouts_list(struct sl_layouts *layouts, const struct sl_job *job, int devices,
                     const struct sl_layout_limits *limits, struct sl_error *error) {
     struct listing l = {.layouts = layouts, .job = job, .limits = limits, .mesh = job->mesh, .error = error};
-    return limits->mesh ? list_schedules(&l) : list_orders(&l, devices);
+    return limits->mesh ? list_ways(&l) : list_orders(&l, devices);
 }
 
 /* ---- saving memory ---- */
@@ -204,7 +247,8 @@ enum { SAVE_SUMS, SAVE_GROUP, SAVE_SELECTIVE, SAVE_KERNELS, SAVE_FULL, SAVE_FAR,
 
 static bool save(struct sl_layout *layout, const struct sl_job *job, const struct sl_layout_limits *limits, int how) {
     struct sl_training_options *of = &layout->variant.options;
-    const bool replicas = sl_mesh_axis_size(&layout->variant.mesh, sl_job_axis(job, SL_JOB_DATA)) > 1;
+    const char *axes = job->type->replica_axes ? job->type->replica_axes : sl_job_axis(job, SL_JOB_DATA);
+    const bool replicas = sl_mesh_axis_size(&layout->variant.mesh, axes) > 1;
     switch (how) {
     case SAVE_SUMS:
         if (of->zero == 2 || !replicas) return false;

@@ -6,19 +6,20 @@
 #include <string.h>
 
 #include "collectives/paper.h"
+#include "drivers/tools/search/links.h"
 #include "spmd/schedule/simulate.h"
 
 /* Plan of a rank. */
 struct rank {
     struct sl_budget budget;
     struct sl_load load;
-    double *summed;  /* [loops] floats of gradients summed over data, counted each time */
+    double *summed;  /* [loops] floats of gradients summed over replicas, counted each time */
     double *trained; /* [loops] floats of their parameters, gathered if each replica updates a part */
     double *updated; /* [loops] floats of parameters updated by this coordinate */
     double *halved;  /* [loops] part of `trained` gathered as bf16 */
     bool reads;      /* the optimizer reads other replicas' gradients in place, and they read its values: no data are
                       * moved */
-    double sums;     /* ms of its sums over data and gathers, if they are work of shared cores */
+    double sums;     /* ms of its sums over replicas and gathers, if they are work of shared cores */
 };
 
 /* Bytes that a place uses before it uses the same bytes again: the fewer, the likelier they are still in a cache. */
@@ -32,8 +33,7 @@ enum span {
 struct prediction {
     struct sl_job *job;
     const struct sl_machine *machine;
-    enum sl_link link[SL_MAX_AXES];       /* the slowest link between neighbours along each axis */
-    int *node[SL_MAX_AXES];               /* nodes of the members along each axis; NULL: calls do not follow hosts */
+    struct sl_group_links links;
     struct rank *rank;                    /* [ranks] */
     double pace;                          /* time on the slowest place, relative to the rates */
     double used[SPANS];                   /* bytes that a place uses before it uses the same ones again */
@@ -107,58 +107,12 @@ static void close_ranks(struct prediction *p) {
         free(p->rank[r].updated);
         free(p->rank[r].halved);
     }
-    for (int axis = 0; axis < SL_MAX_AXES; axis++) free(p->node[axis]);
+    sl_links_free(&p->links);
     free(p->rank);
     free(p->stage);
 }
 
 /* ---- seconds ---- */
-
-/* Returns the slowest link in COORDINATE's group along AXIS; NEIGHBOURS: only between neighbours in it, as for a
- * pipeline. */
-static enum sl_link farthest(const struct prediction *p, int coordinate, int axis, bool neighbours) {
-    const int index = sl_mesh_index(&p->job->mesh, coordinate, axis), size = p->job->mesh.axis[axis].size;
-    const int end = neighbours && index + 2 < size ? index + 2 : size;
-    enum sl_link worst = SL_LINK_CORE;
-    for (int i = neighbours ? index + 1 : 0; i < end; i++) {
-        if (i == index) continue;
-        const int other = sl_mesh_neighbour(&p->job->mesh, coordinate, axis, i);
-        const enum sl_link link = sl_machine_link(p->machine, coordinate, other);
-        worst = link > worst ? link : worst;
-    }
-    return worst;
-}
-
-/* Finds the slowest link of each axis, over the first coordinates of all ranks. */
-static void find_links(struct prediction *p) {
-    const int pipe = sl_mesh_find_axis(&p->job->mesh, sl_job_axis(p->job, SL_JOB_PIPE));
-    for (int axis = 0; axis < p->job->mesh.axes; axis++) {
-        p->link[axis] = SL_LINK_CORE;
-        for (int rank = 0; rank < p->job->ranks; rank++) {
-            const enum sl_link link = farthest(p, sl_mesh_neighbour(&p->job->mesh, 0, pipe, rank), axis, axis == pipe);
-            p->link[axis] = link > p->link[axis] ? link : p->link[axis];
-        }
-    }
-}
-
-/* Finds the nodes of the members along each axis that crosses nodes, because engine mpi has algorithms for several
- * hosts. */
-static int find_nodes(struct prediction *p, struct sl_error *error) {
-    for (int axis = 0; axis < p->job->mesh.axes; axis++) {
-        if (p->link[axis] != SL_LINK_NETWORK) continue;
-        const int size = p->job->mesh.axis[axis].size;
-        p->node[axis] = malloc((size_t)size * sizeof *p->node[axis]);
-        if (!p->node[axis]) return no_memory(error);
-        for (int i = 0; i < size; i++)
-            p->node[axis][i] = sl_machine_node(p->machine, sl_mesh_neighbour(&p->job->mesh, 0, axis, i));
-    }
-    return SL_OK;
-}
-
-static enum sl_link link_along(const struct prediction *p, const char *name) {
-    const int axis = sl_mesh_find_axis(&p->job->mesh, name);
-    return axis < 0 ? SL_LINK_CORE : p->link[axis];
-}
 
 static const enum sl_machine_kernel kernel_of[SL_LOAD_KERNELS] = {[SL_LOAD_MOVES] = SL_MACHINE_MOVES,
                                                                   [SL_LOAD_NORMS] = SL_MACHINE_NORMS,
@@ -193,13 +147,13 @@ static double update(const struct prediction *p, double parameters, int gradient
 /* Adds the time of a call over AXES to SECONDS, by link. */
 static void add_call(const struct prediction *p, const char *axes, enum sl_operation operation, int members,
                      double bytes, const struct sl_machine_turns *turns, double *seconds) {
-    const int axis = sl_mesh_find_axis(&p->job->mesh, axes);
+    const enum sl_link link = sl_links_slowest(&p->links, axes);
+    const int *node = sl_links_nodes(&p->links, axes, members);
     if (members < 2) return;
-    if (axis >= 0 && p->node[axis] && members == p->job->mesh.axis[axis].size)
-        sl_machine_call_over_nodes(p->machine, operation, members, p->node[axis], bytes, seconds);
+    if (node)
+        sl_machine_call_over_nodes(p->machine, operation, members, node, bytes, seconds);
     else
-        seconds[link_along(p, axes)] +=
-            sl_machine_collective(p->machine, turns, link_along(p, axes), operation, members, bytes);
+        seconds[link] += sl_machine_collective(p->machine, turns, link, operation, members, bytes);
 }
 
 /* Returns the time of a call over AXES, of members with so much SPAN. */
@@ -234,38 +188,40 @@ static double seconds_of(const struct prediction *p, const struct sl_load_work *
     return products + attention + kernels + calls;
 }
 
-/* Returns the time to sum the loop's gradients over data, and to gather its values if each replica updates a part;
+/* Returns the time to sum the loop's gradients over replicas, and to gather its values if each replica updates a part;
  * preceded, with two copies of the model, by the sum over copies. */
 static double reduction(const struct prediction *p, const struct rank *rank, int loop) {
-    const char *axis = sl_job_axis(p->job, SL_JOB_DATA);
+    const char *axes = p->job->replica_axes;
+    const int replicas = p->job->replicas;
     const double bytes = sizeof(float) * rank->summed[loop];
     const double gathered = sizeof(float) * rank->trained[loop] - sizeof(uint16_t) * rank->halved[loop];
     const double copies = p->job->schedule.copies > 1 && bytes > 0
                               ? collective(p, sl_job_axis(p->job, SL_JOB_PIPE), SL_PSUM, 2, bytes, SPAN_STEP)
                               : 0;
-    if (p->job->data == 1 || bytes == 0) return copies;
-    if (rank->reads) return copies + sl_machine_message(p->machine, link_along(p, axis), 0);
-    if (!p->job->options->zero) return copies + collective(p, axis, SL_PSUM, p->job->data, bytes, SPAN_STEP);
-    return copies + collective(p, axis, SL_PSUM_SCATTER, p->job->data, bytes, SPAN_STEP) +
-           collective(p, axis, SL_ALL_GATHER, p->job->data, gathered, SPAN_STEP);
+    if (replicas == 1 || bytes == 0) return copies;
+    if (rank->reads) return copies + sl_machine_message(p->machine, sl_links_slowest(&p->links, axes), 0);
+    if (!p->job->options->zero) return copies + collective(p, axes, SL_PSUM, replicas, bytes, SPAN_STEP);
+    return copies + collective(p, axes, SL_PSUM_SCATTER, replicas, bytes, SPAN_STEP) +
+           collective(p, axes, SL_ALL_GATHER, replicas, gathered, SPAN_STEP);
 }
 
 /* Returns the costs of the stage in RANK's LOOP. */
 static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int loop, double *share) {
     const struct sl_load_loop *of = &p->rank[rank].load.loop[loop];
     const double action = sl_machine_action(p->machine), updated = p->rank[rank].updated[loop];
-    const char *axis = sl_job_axis(p->job, SL_JOB_DATA);
+    const char *axes = p->job->replica_axes;
+    const int replicas = p->job->replicas;
     const bool far = p->job->options->offload & SL_OFFLOAD_OPTIMIZER; /* its state is read and written back */
     const double moved = far ? 2 * sizeof(float) * updated * sl_optimizer_states(&p->job->optimizer) : 0;
-    const double optimizer = p->pace * update(p, updated, p->rank[rank].reads ? p->job->data : 1);
+    const double optimizer = p->pace * update(p, updated, p->rank[rank].reads ? replicas : 1);
     return (struct sl_stage_costs){
         .forward = 1e3 * (seconds_of(p, &of->part[SL_LOAD_FORWARD], share) + action),
         .input_gradient = 1e3 * (seconds_of(p, &of->part[SL_LOAD_INPUT], share) + action),
         .weight_gradient = 1e3 * seconds_of(p, &of->part[SL_LOAD_WEIGHT], share),
         .reduce = 1e3 * reduction(p, &p->rank[rank], loop),
         .optimizer = 1e3 * (optimizer + sl_machine_far(p->machine, moved)),
-        .unshard = of->gathered > 0 && p->job->data > 1
-                       ? 1e3 * collective(p, axis, SL_ALL_GATHER, p->job->data, of->gathered, SPAN_WINDOW)
+        .unshard = of->gathered > 0 && replicas > 1
+                       ? 1e3 * collective(p, axes, SL_ALL_GATHER, replicas, of->gathered, SPAN_WINDOW)
                        : 0};
 }
 
@@ -287,7 +243,7 @@ static void count_call(const struct prediction *p, struct traffic *traffic, cons
                        enum sl_operation operation, int members, double bytes, double times, bool moves) {
     double seconds[SL_LINKS] = {0};
     if (bytes <= 0 || times <= 0) return;
-    traffic->bytes[link_along(p, axes)] += times * sent(operation, members, bytes);
+    traffic->bytes[sl_links_slowest(&p->links, axes)] += times * sent(operation, members, bytes);
     if (moves) add_call(p, axes, operation, members, bytes, p->turns, seconds);
     for (int link = 0; link < SL_LINKS; link++) traffic->seconds[link] += times * seconds[link];
 }
@@ -308,8 +264,9 @@ static void count_traffic(struct prediction *p, int number) {
     const struct sl_job *job = p->job;
     const struct rank *rank = &p->rank[number];
     const struct sl_load *load = &rank->load;
-    const char *data = sl_job_axis(job, SL_JOB_DATA), *pipe = sl_job_axis(job, SL_JOB_PIPE);
+    const char *axes = job->replica_axes, *pipe = sl_job_axis(job, SL_JOB_PIPE);
     const int copies = job->schedule.copies, microbatches = job->schedule.microbatches / copies * job->passes;
+    const int replicas = job->replicas;
     struct traffic all = {0};
     for (int l = 0; l < load->loops; l++) {
         const double summed = sizeof(float) * rank->summed[l];
@@ -323,12 +280,12 @@ static void count_traffic(struct prediction *p, int number) {
             }
         }
         if (copies > 1) count_call(p, &all, pipe, SL_PSUM, copies, summed, 1, true);
-        if (job->data == 1) continue;
-        count_call(p, &all, data, SL_PSUM_SCATTER, job->data, summed, 1, !rank->reads);
-        count_call(p, &all, data, SL_ALL_GATHER, job->data, gathered, 1, !rank->reads);
-        count_call(p, &all, data, SL_ALL_GATHER, job->data, load->loop[l].gathered, 2, true);
+        if (replicas == 1) continue;
+        count_call(p, &all, axes, SL_PSUM_SCATTER, replicas, summed, 1, !rank->reads);
+        count_call(p, &all, axes, SL_ALL_GATHER, replicas, gathered, 1, !rank->reads);
+        count_call(p, &all, axes, SL_ALL_GATHER, replicas, load->loop[l].gathered, 2, true);
     }
-    const enum sl_link link = link_along(p, pipe);
+    const enum sl_link link = sl_links_slowest(&p->links, pipe);
     const double messages = microbatches * neighbours(job, number);
     all.bytes[link] += messages * load->handed;
     all.seconds[link] += messages * sl_machine_message(p->machine, link, load->handed);
@@ -429,7 +386,7 @@ static double idle_time(const struct prediction *p, const struct sl_simulation *
 /* Simulates the step. All passes but the last end without sums and without the optimizer. */
 static int simulate(struct prediction *p, struct sl_error *error) {
     const struct sl_job *job = p->job;
-    const enum sl_link link = link_along(p, sl_job_axis(job, SL_JOB_PIPE));
+    const enum sl_link link = sl_links_slowest(&p->links, sl_job_axis(job, SL_JOB_PIPE));
     const struct sl_machine_waits *waits = &p->machine->waits;
     struct sl_costs costs = {.count = sl_schedule_stages(&job->schedule),
                              .stage = p->stage,
@@ -467,8 +424,7 @@ static int predict(struct prediction *p, const struct sl_engine *like, struct sl
     if (!p->rank || !p->stage) return no_memory(error);
     for (int rank = 0; rank < job->ranks; rank++) SL_TRY(plan_rank(p, like, rank, error));
     take_largest(p);
-    find_links(p);
-    if (!strcmp(like->table->name, "mpi")) SL_TRY(find_nodes(p, error));
+    SL_TRY(sl_links_find(&p->links, job, p->machine, !strcmp(like->table->name, "mpi"), error));
     find_used(p);
     for (int rank = 0; rank < job->ranks; rank++) count_traffic(p, rank);
     make_costs(p);

@@ -22,7 +22,7 @@ enum {
     SHOWN = 10,
     BALANCED = 8,      /* number of best layouts to balance */
     MOST_WHOLE = 1000, /* limit of layouts that are all planned; if there are more, */
-    PRUNED_TO = 6      /* so many meshes with numbers of microbatches are tried with all schedules */
+    PRUNED_TO = 12     /* so many meshes with numbers of microbatches are tried with all schedules */
 };
 
 /* Minimal relative gain: predictions are not more accurate (docs/planning.md). */
@@ -110,12 +110,14 @@ static int compare(const void *a, const void *b) {
 
 /* ---- of very many layouts ---- */
 
-/* Whether A and B differ only in their schedules and in the order of their axes. */
+/* Whether A and B differ only in their schedules and in the order of their axes. Ways of the job's type are compared
+ * by address. */
 static bool are_alike(const struct sl_job *job, const struct sl_layout *a, const struct sl_layout *b) {
     const struct sl_mesh *x = &a->variant.mesh, *y = &b->variant.mesh;
     for (const char *const *axis = job->type->axes; *axis; axis++)
         if (sl_mesh_axis_size(x, *axis) != sl_mesh_axis_size(y, *axis)) return false;
-    return a->variant.options.microbatches == b->variant.options.microbatches;
+    return a->variant.options.microbatches == b->variant.options.microbatches &&
+           a->variant.context_by == b->variant.context_by;
 }
 
 static bool is_plain(const struct sl_layout *layout) { return !strcmp(layout->variant.options.schedule, "1f1b"); }
@@ -265,6 +267,7 @@ static void find_limits(struct search *search) {
         .recompute = sl_option_given(command, "recompute"),
         .storage = sl_option_given(command, "storage"),
         .stage_layers = sl_option_given(command, "stage-layers"),
+        .context_by = sl_option_given(command, "context-by"),
         .spread = search->machine.kinds > 1 || search->machine.nodes[0].count > 1};
 }
 
