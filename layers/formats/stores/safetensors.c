@@ -215,20 +215,33 @@ int sl_safetensors_commit(struct sl_store *store, int (*between)(void *arg), voi
 
 /* ---- memory that outlives the process ---- */
 
+/* Makes the new file PATH, of BYTES, and maps it. *NUMBER becomes 0, or an errno. */
+static int make_file(struct sl_store *store, const char *path, size_t bytes, int *number, struct sl_error *error) {
+    const int descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    *number = descriptor < 0 ? errno : reserve(store, descriptor, bytes, MAP_POPULATE);
+    if (descriptor >= 0) close(descriptor);
+    if (!*number) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "%s: cannot be made: %s", path, strerror(*number));
+}
+
 int sl_safetensors_place(struct sl_store *store, const char *path, int *number, struct sl_error *error) {
     size_t length;
     sl_store_sort(store);
     char *header = check_and_describe(store, store->tensor, path, &length, error);
-    *number = header ? 0 : ENOMEM;
+    *number = ENOMEM;
     if (!header) return SL_FAILED;
-    const int descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    *number = descriptor < 0 ? errno : reserve(store, descriptor, bytes_with(store, length), MAP_POPULATE);
-    if (descriptor >= 0) close(descriptor);
-    if (!*number) memcpy(store->mapping + LENGTH, header + LENGTH, length - LENGTH);
+    const int status = make_file(store, path, bytes_with(store, length), number, error);
+    if (status == SL_OK) {
+        memcpy(store->mapping + LENGTH, header + LENGTH, length - LENGTH);
+        place_tensors(store, length);
+    }
     free(header);
-    if (*number) return sl_error_set(error, SL_FAILED, "%s: cannot be made: %s", path, strerror(*number));
-    place_tensors(store, length);
-    return SL_OK;
+    return status;
+}
+
+int sl_safetensors_place_copy(struct sl_store *copy, size_t bytes, const char *path, int *number,
+                              struct sl_error *error) {
+    return make_file(copy, path, bytes, number, error);
 }
 
 /* Stores the header's length, the file's first bytes; 0: the file is invalid. Earlier stores come first. */
@@ -238,6 +251,12 @@ static void set_length(struct sl_store *store, uint64_t length) {
 }
 
 void sl_safetensors_unseal(struct sl_store *store) { set_length(store, 0); }
+
+uint64_t sl_safetensors_sealed(const struct sl_store *store) {
+    return __atomic_load_n((const uint64_t *)(const void *)store->mapping, __ATOMIC_SEQ_CST);
+}
+
+void sl_safetensors_seal_copy(struct sl_store *copy, uint64_t length) { set_length(copy, length); }
 
 /* Writes the note's text over the one in the HEADER of LENGTH bytes. */
 static bool renew_note(char *header, size_t length, const struct sl_note *note) {

@@ -63,5 +63,14 @@ void sl_safetensors_unseal(struct sl_store *store);
  * if a float is not finite or memory is short; BETWEEN as for sl_safetensors_commit. The file then stays invalid. */
 int sl_safetensors_seal(struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error);
 
+/* Makes the new file PATH of BYTES, as sl_safetensors_place does, for a copy of such a file. COPY is a store without
+ * tensors. */
+int sl_safetensors_place_copy(struct sl_store *copy, size_t bytes, const char *path, int *number,
+                              struct sl_error *error);
+/* The file's first word, of 8 bytes: its header's length; 0: it is not sealed. */
+uint64_t sl_safetensors_sealed(const struct sl_store *store);
+/* Makes COPY valid, which has all bytes of another file except the first word; LENGTH is that word. */
+void sl_safetensors_seal_copy(struct sl_store *copy, uint64_t length);
+
 SL_END_C
 #endif
