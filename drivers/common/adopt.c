@@ -9,6 +9,7 @@
 #include "drivers/common/checkpoints.h"
 #include "drivers/common/identity.h"
 #include "drivers/common/option_values.h"
+#include "layers/records/snapshot/protection_folder.h"
 
 static const char program_key[] = "program";
 enum { KEY = 160 };
@@ -203,8 +204,11 @@ int sl_adopt(struct sl_options *options, struct sl_error *error) {
     struct sl_adoption *adoption = &options->adoption;
     const char *resumed = sl_option_file(options, "resume"),
                *path = resumed ? resumed : sl_option_file(options, "params");
+    const char *save = sl_option_file(options, "save");
+    char notes[SL_MAX_PATH];
     if (!path) return SL_OK;
     adoption->resumes = resumed;
+    if (resumed && save && sl_protection_is_elsewhere(resumed, save, notes)) path = notes;
     SL_TRY(sl_checkpoints_find(path, false, adoption->file, error));
     SL_TRY(read_notes(adoption, error));
     return *adoption->file ? sl_adopt_notes(options, error) : SL_OK;

@@ -295,13 +295,14 @@ static int share_lock(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_
 
 static int open_protection(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
     const struct sl_checkpoint about = {.seed = c->seed};
-    bool shared = false;
+    int hosts = 0;
     SL_TRY(sl_protection_open(c->protection, self, trainer, c->options.save, c->options.resume ? c->from : NULL, &about,
-                              c->setting, c->notes, &shared));
-    if (!shared && self->coordinate == 0)
-        sl_remark("--protect: the processes do not share one " SL_PROTECTION_ROOT
-                  ": no steps are kept in memory, and a restart goes on from the last checkpoint in %s",
-                  c->options.save);
+                              c->setting, c->notes, &hosts));
+    if (hosts > 2 && self->coordinate == 0)
+        sl_remark(
+            "--protect: the processes are on %d hosts, and steps are kept in memory on one or two: a restart goes on "
+            "from the last checkpoint in %s",
+            hosts, c->options.save);
     return SL_OK;
 }
 
@@ -345,13 +346,15 @@ int sl_checkpoints_save(const struct sl_checkpoints *c, struct sl_spmd *self, st
 
 int sl_checkpoints_protect(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer,
                            int64_t samples, bool last) {
-    return c->protection && !last ? sl_protection_commit(c->protection, self, trainer, samples) : SL_OK;
+    if (!c->protection) return SL_OK;
+    return last ? sl_protection_settle(c->protection, self)
+                : sl_protection_commit(c->protection, self, trainer, samples);
 }
 
-/* After the death of another coordinate, sl_progress fails. */
+/* After the death of another coordinate, sl_progress fails, and this coordinate has no error of its own. */
 void sl_checkpoints_end(const struct sl_checkpoints *c, struct sl_spmd *self, int status) {
-    if (!c->protection || (status == SL_OK && self->coordinate != 0)) return;
-    if (status == SL_OK || sl_progress(self) == SL_OK) sl_protection_end(c->protection, self);
+    if (!c->protection || (status == SL_OK && !sl_protection_leads(c->protection, self))) return;
+    if (status == SL_OK || self->error.status || sl_progress(self) == SL_OK) sl_protection_end(c->protection, self);
 }
 
 /* ---- messages for people ---- */

@@ -23,8 +23,10 @@ static void print_snapshots(const struct sl_snapshot_account *of) {
 
 /* The account of coordinate 0. */
 static json_t *describe_protection(const struct sl_protection_account *of) {
-    return json_pack("{sI sI so}", "count", (json_int_t)of->steps, "bytes", (json_int_t)of->bytes, "ms",
-                     sl_json_real(1e3 * of->seconds / (double)of->steps));
+    json_t *object = json_pack("{sI sI so}", "count", (json_int_t)of->steps, "bytes", (json_int_t)of->bytes, "ms",
+                               sl_json_real(1e3 * of->seconds / (double)of->steps));
+    if (of->sent) json_object_set_new(object, "sent", json_integer((json_int_t)of->sent));
+    return object;
 }
 
 void sl_saving_describe(const struct sl_checkpoints *c, json_t *object) {

@@ -251,11 +251,13 @@ static bool is_stuck(struct sl_watcher *w) {
 
 /* Returns whether memory has a step later than AFTER, from which the next run continues. */
 static bool find_memory(struct sl_watcher *w, int64_t after) {
+    struct sl_error untold = {0};
     w->memory = -1;
     if (!w->protects) return false;
     const int64_t step = sl_protection_find(w->checkpoints->save, w->from);
     if (step > w->losses.furthest) w->losses.furthest = step;
     if (step <= after) return false;
+    if (w->launcher && sl_protection_tell(w->checkpoints->save, w->from, &untold)) sl_remark("%s", untold.message);
     w->memory = w->begins = step;
     return true;
 }

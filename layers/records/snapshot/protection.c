@@ -9,14 +9,18 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "layers/formats/files/contents.h"
 #include "layers/formats/stores/store_parts.h"
-#include "layers/records/snapshot/protection_folder.h"
+#include "layers/records/snapshot/protection_copies.h"
 #include "layers/records/snapshot/saved_parts_internal.h"
 
 /* One coordinate's. */
 struct part {
     char folder[SL_MAX_PATH], start[SL_MAX_PATH]; /* "": nothing is protected */
-    struct sl_store place[SL_PROTECTION_STEPS];
+    struct sl_protection_hosts hosts;
+    int places; /* steps in memory */
+    struct sl_store place[SL_PROTECTION_PLACES];
+    struct sl_protection_copies copies;
     struct sl_protection_account account;
 };
 
@@ -34,7 +38,9 @@ struct sl_protection *sl_protection_new(int coordinates) {
 void sl_protection_close(struct sl_protection *p) {
     for (int c = 0; p && c < p->coordinates; c++) {
         struct part *part = &p->part[c];
-        for (int i = 0; i < SL_PROTECTION_STEPS; i++) sl_store_free(&part->place[i]);
+        for (int i = 0; i < SL_PROTECTION_PLACES; i++) sl_store_free(&part->place[i]);
+        sl_protection_copies_free(&part->copies);
+        sl_protection_hosts_free(&part->hosts);
     }
     free(p);
 }
@@ -51,10 +57,21 @@ static size_t bytes_of(const struct sl_store *store) {
     return bytes;
 }
 
+/* On two hosts, a step counts one step later: once its copies have arrived. 0: more hosts are not protected. */
+static int places_on(const struct sl_protection_hosts *hosts) {
+    return hosts->count == 1 ? SL_PROTECTION_PLACES - 1 : hosts->count == 2 ? SL_PROTECTION_PLACES : 0;
+}
+
 int sl_protection_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_budget *budget) {
+    const struct sl_group *world = sl_trainer_world(trainer);
     struct sl_store own = {0}, whole = {0};
-    const int status = sl_saved_parts_declare(self, trainer, &own, &whole);
-    sl_budget_add(budget, SL_MEMORY_RUNTIME, SL_PROTECTION_STEPS * bytes_of(&own));
+    struct sl_protection_hosts hosts = {0};
+    size_t kept = 0;
+    int status = sl_saved_parts_declare(self, trainer, &own, &whole);
+    if (status == SL_OK) status = sl_protection_hosts_find(self, world, &hosts);
+    if (status == SL_OK) status = sl_protection_copies_size(self, world, &hosts, bytes_of(&own), &kept);
+    sl_budget_add(budget, SL_MEMORY_RUNTIME, (size_t)places_on(&hosts) * (bytes_of(&own) + kept));
+    sl_protection_hosts_free(&hosts);
     sl_store_free(&own);
     sl_store_free(&whole);
     return status;
@@ -73,7 +90,17 @@ static int set_notes(struct sl_spmd *self, struct sl_trainer *trainer, struct sl
     return set_number(place, "samples", samples);
 }
 
-/* Reserves the memory of one step. */
+/* For a file that could not be made because of REASON, an errno. */
+static void explain(const struct part *part, const struct sl_spmd *self, int reason, struct sl_error *error) {
+    const bool full = reason == ENOSPC;
+    sl_error_set(error, full ? SL_BAD_INPUT : SL_FAILED,
+                 "--protect: %s %s for coordinate %d's %.1f MB of steps in memory%s", SL_PROTECTION_ROOT,
+                 full ? "has no room" : strerror(reason), self->coordinate,
+                 1e-6 * part->places * (double)(part->account.bytes + part->account.kept),
+                 full ? ": enlarge it (docker run --shm-size), or give --protect 0" : "");
+}
+
+/* Reserves the memory of this coordinate's part of one step. */
 static void reserve(struct part *part, int number, struct sl_spmd *self, struct sl_trainer *trainer,
                     struct sl_error *error) {
     struct sl_store *place = &part->place[number];
@@ -81,33 +108,71 @@ static void reserve(struct part *part, int number, struct sl_spmd *self, struct 
     int reason = ENOMEM;
     sl_protection_part(part->start, number, self->coordinate + 1, self->mesh->size, path);
     if (!set_notes(self, trainer, place, 0) && !sl_safetensors_place(place, path, &reason, error)) return;
-    const bool full = reason == ENOSPC;
-    sl_error_set(error, full ? SL_BAD_INPUT : SL_FAILED,
-                 "--protect: %s %s for coordinate %d's %.1f MB of steps in memory%s", SL_PROTECTION_ROOT,
-                 full ? "has no room" : strerror(reason), self->coordinate,
-                 1e-6 * SL_PROTECTION_STEPS * (double)bytes_of(place),
-                 full ? ": enlarge it (docker run --shm-size), or give --protect 0" : "");
+    explain(part, self, reason, error);
+}
+
+/* Reserves the memory of the copies that this coordinate keeps. */
+static int reserve_copies(struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, struct sl_error *mine) {
+    const bool failed = mine->status;
+    int reason = 0;
+    SL_TRY(sl_protection_copies_open(&part->copies, self, sl_trainer_world(trainer), &part->hosts, part->start,
+                                     part->places, part->place[0].mapped, &reason, mine));
+    if (!failed && reason) explain(part, self, reason, mine);
+    return SL_OK;
 }
 
 /* ---- the folder ---- */
 
-/* Coordinate 0 makes the folder of this start and broadcasts its name. *SHARED becomes whether all coordinates see it;
- * *GOES_ON, on coordinate 0, whether the run continues from a step in memory. */
-static int make_folder(struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
-                       const char *from, bool *shared, bool *goes_on) {
-    const struct sl_group *world = sl_trainer_world(trainer);
-    struct sl_error error = {0};
-    if (self->coordinate == 0 && !sl_protection_name(save, part->folder, &error))
-        *goes_on = sl_protection_keep(part->folder, from);
-    if (self->coordinate == 0 && !error.status) sl_protection_make(save, part->start, &error);
-    SL_TRY(sl_checkpoint_agree(self, trainer, &error));
-    _Static_assert(SL_MAX_PATH % sizeof(int32_t) == 0, "sent as words");
-    SL_TRY(sl_broadcast(self, world, SL_I32, part->folder, part->folder, SL_MAX_PATH / sizeof(int32_t), 0));
-    SL_TRY(sl_broadcast(self, world, SL_I32, part->start, part->start, SL_MAX_PATH / sizeof(int32_t), 0));
-    int32_t absent = access(part->start, W_OK) != 0;
-    SL_TRY(sl_psum(self, world, SL_I32, &absent, &absent, 1));
-    *shared = absent == 0;
-    return SL_OK;
+/* Names for all hosts, from coordinate 0. */
+struct names {
+    char folder[SL_MAX_PATH], start[SL_MAX_PATH], real[SL_MAX_PATH], from[SL_MAX_PATH];
+};
+_Static_assert(sizeof(struct names) % sizeof(int32_t) == 0, "sent as words");
+
+static bool leads(const struct part *part, const struct sl_spmd *self) {
+    return part->hosts.first && part->hosts.first[self->coordinate] == self->coordinate;
+}
+
+/* Makes the folder of this start on this host, without the steps of earlier runs except FROM. */
+static bool make_here(struct names *names, struct sl_error *error) {
+    const bool goes_on = sl_protection_keep(names->folder, *names->from ? names->from : NULL);
+    sl_protection_make(names->folder, names->real, names->start, error);
+    return goes_on;
+}
+
+static void choose_names(struct names *names, const char *save, const char *from, struct sl_error *error) {
+    char *real = realpath(save, NULL);
+    snprintf(names->real, sizeof names->real, "%s", real ? real : save);
+    snprintf(names->from, sizeof names->from, "%s", from ? from : "");
+    sl_protection_tell_no_more(save);
+    sl_protection_name(save, names->folder, error);
+    free(real);
+}
+
+/* Coordinate 0 makes the folder of this start, and then the first coordinate on the other host, under the same names.
+ * *GOES_ON, on the first coordinate of each host, becomes whether this host has the step in memory from which the run
+ * continues. */
+static int make_folders(struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
+                        const char *from, bool *goes_on) {
+    struct names *names = calloc(1, sizeof *names);
+    struct sl_error mine = {0}, first;
+    if (!names) return sl_fail(self, SL_FAILED, "no memory to protect the run");
+    if (self->coordinate == 0) choose_names(names, save, from, &mine);
+    if (self->coordinate == 0 && !mine.status) *goes_on = make_here(names, &mine);
+    int status = sl_checkpoint_agree(self, trainer, &mine);
+    if (status == SL_OK)
+        status =
+            sl_broadcast(self, sl_trainer_world(trainer), SL_I32, names, names, sizeof *names / sizeof(int32_t), 0);
+    if (status == SL_OK && self->coordinate != 0 && leads(part, self)) *goes_on = make_here(names, &mine);
+    if (status == SL_OK) status = sl_saved_parts_agree(self, trainer, &mine, &first, 0, NULL);
+    memcpy(part->folder, names->folder, sizeof part->folder);
+    memcpy(part->start, names->start, sizeof part->start);
+    free(names);
+    return status;
+}
+
+static void name_layout(const struct part *part, char path[SL_MAX_PATH]) {
+    snprintf(path, SL_MAX_PATH, "%.*s/%s", SL_MAX_PATH - 20, part->start, SL_PROTECTION_LAYOUT);
 }
 
 /* Writes the layout of all parts: an index without a step. */
@@ -117,7 +182,7 @@ static void write_layout(const struct part *part, struct sl_spmd *self, struct s
     const int parts = self->mesh->size;
     struct sl_part *list = calloc((size_t)parts, sizeof *list);
     char layout[SL_MAX_PATH];
-    snprintf(layout, sizeof layout, "%.*s/%s", SL_MAX_PATH - 20, part->start, SL_PROTECTION_LAYOUT);
+    name_layout(part, layout);
     for (int i = 0; list && i < parts; i++) list[i].path = "-";
     if (!list || sl_checkpoint_note(whole, trainer, about, settings, notes))
         sl_error_set(error, SL_FAILED, "no memory to protect the run");
@@ -126,55 +191,94 @@ static void write_layout(const struct part *part, struct sl_spmd *self, struct s
     free(list);
 }
 
+/* Writes coordinate 0's file PATH on the other host, too. */
+static int send_file(const struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
+                     struct sl_error *mine) {
+    const struct sl_group *world = sl_trainer_world(trainer);
+    struct sl_contents contents = {0};
+    struct sl_draft draft = {0};
+    uint64_t bytes = 0;
+    if (self->coordinate == 0 && !mine->status && !sl_contents_open(&contents, path, mine)) bytes = contents.count;
+    int status = sl_broadcast(self, world, SL_I32, &bytes, &bytes, sizeof bytes / sizeof(int32_t), 0);
+    const size_t words = (bytes + sizeof(int32_t) - 1) / sizeof(int32_t);
+    int32_t *text = calloc(words + 1, sizeof *text);
+    if (status == SL_OK && !text) status = sl_fail(self, SL_FAILED, "no memory to protect the run");
+    if (status == SL_OK && contents.count) memcpy(text, contents.bytes, contents.count);
+    if (status == SL_OK) status = sl_broadcast(self, world, SL_I32, text, text, words, 0);
+    if (status == SL_OK && self->coordinate != 0 && leads(part, self) && bytes &&
+        !sl_draft_open(&draft, path, SL_LINKS_REPLACED, mine))
+        sl_draft_finish(&draft, sl_draft_write(&draft, text, bytes), mine);
+    sl_contents_close(&contents);
+    free(text);
+    return status;
+}
+
 /* A run that goes on from a step in memory reserves its own beside that one: its room must be there from the first
- * start on. */
+ * start on, on each host, and each host has all parts. */
 static int check_room(const struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, bool goes_on) {
+    static const char *const words[] = {"no", "one", "two", "three", "four"};
     float bytes = (float)part->account.bytes;
     struct statvfs room;
-    struct sl_error error = {0};
+    struct sl_error mine = {0}, first;
     SL_TRY(sl_psum(self, sl_trainer_world(trainer), SL_F32, &bytes, &bytes, 1));
-    if (self->coordinate == 0 && !goes_on && !statvfs(SL_PROTECTION_ROOT, &room) &&
+    if (leads(part, self) && !goes_on && !statvfs(SL_PROTECTION_ROOT, &room) &&
         (double)room.f_bavail * (double)room.f_frsize < (double)bytes)
-        sl_error_set(&error, SL_BAD_INPUT,
-                     "--protect: " SL_PROTECTION_ROOT " has room for two steps, and a restart needs three, of %.1f MB: "
+        sl_error_set(&mine, SL_BAD_INPUT,
+                     "--protect: " SL_PROTECTION_ROOT " has room for %s steps, and a restart needs %s, of %.1f MB: "
                      "enlarge it (docker run --shm-size), or give --protect 0",
-                     1e-6 * (double)bytes);
-    return sl_checkpoint_agree(self, trainer, &error);
+                     words[part->places], words[part->places + 1], 1e-6 * (double)bytes);
+    return sl_saved_parts_agree(self, trainer, &mine, &first, 0, NULL);
+}
+
+/* Reserves all memory of this coordinate, and writes the layout. */
+static int reserve_all(struct part *part, struct sl_spmd *self, struct sl_trainer *trainer,
+                       const struct sl_checkpoint *about, const struct sl_setting *settings,
+                       const struct sl_store *notes, struct sl_error *mine) {
+    char layout[SL_MAX_PATH];
+    for (int i = 0; i < part->places; i++) {
+        struct sl_store whole = {0};
+        int status = sl_saved_parts_declare(self, trainer, &part->place[i], &whole);
+        part->account.bytes = bytes_of(&part->place[i]);
+        if (status == SL_OK && i == 0)
+            status = sl_protection_copies_size(self, sl_trainer_world(trainer), &part->hosts, part->account.bytes,
+                                               &part->account.kept);
+        if (status == SL_OK && !mine->status) reserve(part, i, self, trainer, mine);
+        if (status == SL_OK && !mine->status && i == 0 && self->coordinate == 0)
+            write_layout(part, self, trainer, &whole, about, settings, notes, mine);
+        sl_store_free(&whole);
+        SL_TRY(status);
+    }
+    SL_TRY(reserve_copies(part, self, trainer, mine));
+    name_layout(part, layout);
+    return part->hosts.count > 1 ? send_file(part, self, trainer, layout, mine) : SL_OK;
 }
 
 static int open_part(struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
                      const char *from, const struct sl_checkpoint *about, const struct sl_setting *settings,
-                     const struct sl_store *notes, bool *shared) {
+                     const struct sl_store *notes) {
     struct sl_error mine = {0}, first;
     bool goes_on = false;
-    SL_TRY(make_folder(part, self, trainer, save, from, shared, &goes_on));
-    if (!*shared) {
-        if (self->coordinate == 0) sl_protection_remove(part->folder, NULL);
-        *part->start = '\0';
-        return SL_OK;
-    }
-    for (int i = 0; i < SL_PROTECTION_STEPS; i++) {
-        struct sl_store whole = {0};
-        int status = sl_saved_parts_declare(self, trainer, &part->place[i], &whole);
-        if (status == SL_OK && !mine.status) reserve(part, i, self, trainer, &mine);
-        if (status == SL_OK && !mine.status && i == 0 && self->coordinate == 0)
-            write_layout(part, self, trainer, &whole, about, settings, notes, &mine);
-        sl_store_free(&whole);
-        SL_TRY(status);
-    }
-    part->account.bytes = bytes_of(&part->place[0]);
-    sl_budget_add(&self->held, SL_MEMORY_RUNTIME, SL_PROTECTION_STEPS * part->account.bytes);
+    SL_TRY(make_folders(part, self, trainer, save, from, &goes_on));
+    SL_TRY(reserve_all(part, self, trainer, about, settings, notes, &mine));
+    sl_budget_add(&self->held, SL_MEMORY_RUNTIME, (size_t)part->places * (part->account.bytes + part->account.kept));
     int status = sl_saved_parts_agree(self, trainer, &mine, &first, 0, NULL);
     if (status == SL_OK) status = check_room(part, self, trainer, goes_on);
-    if (status && self->coordinate == 0) sl_protection_remove(part->start, NULL);
+    if (status && leads(part, self)) sl_protection_remove(part->start, NULL);
     return status;
 }
 
 int sl_protection_open(struct sl_protection *p, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
                        const char *from, const struct sl_checkpoint *about, const struct sl_setting *settings,
-                       const struct sl_store *notes, bool *shared) {
+                       const struct sl_store *notes, int *hosts) {
     struct part *part = &p->part[self->coordinate];
-    const int status = open_part(part, self, trainer, save, from, about, settings, notes, shared);
+    SL_TRY(sl_protection_hosts_find(self, sl_trainer_world(trainer), &part->hosts));
+    *hosts = part->hosts.count;
+    part->places = places_on(&part->hosts);
+    if (!part->places) {
+        if (self->coordinate == 0) sl_protection_forget(save);
+        return SL_OK;
+    }
+    const int status = open_part(part, self, trainer, save, from, about, settings, notes);
     if (status) *part->folder = *part->start = '\0'; /* the step to go on from stays */
     return status;
 }
@@ -183,27 +287,46 @@ int sl_protection_open(struct sl_protection *p, struct sl_spmd *self, struct sl_
 
 static int progress(void *arg) { return sl_progress(arg); }
 
-int sl_protection_commit(struct sl_protection *p, struct sl_spmd *self, struct sl_trainer *trainer, int64_t samples) {
-    struct part *part = &p->part[self->coordinate];
-    struct sl_store *place = &part->place[sl_protection_place(sl_trainer_steps(trainer))];
+/* Writes this coordinate's part of the step to PLACE. */
+static int write_part(struct part *part, struct sl_store *place, struct sl_spmd *self, struct sl_trainer *trainer,
+                      int64_t samples) {
     struct sl_error error = {0};
-    if (!*part->start) return SL_OK;
-    const double began = sl_now();
     sl_safetensors_unseal(place);
     if (set_notes(self, trainer, place, samples)) return sl_fail(self, SL_FAILED, "no memory to protect the step");
     SL_TRY(sl_saved_parts_export(self, trainer, place));
     const int status = sl_safetensors_seal(place, progress, self, &error);
+    part->account.steps += status == SL_OK;
     /* With an error, such as values that are not finite, the part stays invalid, and no restart uses it or removes the
      * step before it; otherwise the run has ended meanwhile. */
-    if (status) return error.status ? SL_OK : status;
-    /* All coordinates have this run's first step now, so the step from which the run continued is no longer needed. */
-    if (++part->account.steps == SL_PROTECTION_STEPS && self->coordinate == 0) {
+    return error.status ? SL_OK : status;
+}
+
+int sl_protection_commit(struct sl_protection *p, struct sl_spmd *self, struct sl_trainer *trainer, int64_t samples) {
+    struct part *part = &p->part[self->coordinate];
+    const int64_t before = part->account.steps;
+    if (!*part->start) return SL_OK;
+    const int number = (int)(sl_trainer_steps(trainer) % part->places);
+    const double began = sl_now();
+    SL_TRY(sl_protection_copies_end(&part->copies, self));
+    SL_TRY(write_part(part, &part->place[number], self, trainer, samples));
+    SL_TRY(sl_protection_copies_start(&part->copies, self, number, &part->place[number]));
+    /* All hosts have this run's first step now, so the step from which the run continued is no longer needed. */
+    if (part->account.steps == part->places && part->account.steps > before && leads(part, self)) {
         char own[SL_MAX_PATH];
-        snprintf(own, sizeof own, "%.*s/%s", SL_MAX_PATH - 20, part->start, SL_PROTECTION_LAYOUT);
+        name_layout(part, own);
         sl_protection_remove(part->folder, own);
     }
+    part->account.sent = part->copies.sent;
     part->account.seconds += sl_now() - began;
     return SL_OK;
+}
+
+int sl_protection_settle(struct sl_protection *p, struct sl_spmd *self) {
+    return sl_protection_copies_end(&p->part[self->coordinate].copies, self);
+}
+
+bool sl_protection_leads(const struct sl_protection *p, const struct sl_spmd *self) {
+    return leads(&p->part[self->coordinate], self);
 }
 
 void sl_protection_end(struct sl_protection *p, const struct sl_spmd *self) {

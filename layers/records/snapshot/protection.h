@@ -3,7 +3,11 @@
  * Each coordinate writes its own part, as for a checkpoint in parts (layers/records/snapshot/saved_parts.h), to a file
  * in /dev/shm (layers/records/snapshot/protection_folder.h). There is room for two steps, used in turns and reserved
  * before the first step. Each step ends with a sum over all coordinates. So when a coordinate ends step K, all
- * coordinates have written step K - 1, and it may write over step K - 2. */
+ * coordinates have written step K - 1, and it may write over step K - 2.
+ *
+ * If the coordinates are on two hosts, each part is also copied to the other host while the next step is computed
+ * (layers/records/snapshot/protection_copies.h), and there is room for three steps: when a coordinate ends step K, all
+ * copies of step K - 2 are complete, and it may write over step K - 3. So each host always has a whole step. */
 #ifndef SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_H
 #define SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_H
 
@@ -17,6 +21,8 @@ struct sl_protection; /* opaque, of all coordinates of a process */
 struct sl_protection_account {
     int64_t steps;
     size_t bytes; /* of one step */
+    size_t kept;  /* of one step of other coordinates, copied from the other host */
+    size_t sent;  /* to the other host, in all steps */
     double seconds;
 };
 
@@ -29,17 +35,22 @@ void sl_protection_close(struct sl_protection *protection);
 int sl_protection_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_budget *budget);
 /* Reserves the memory, and counts it. SAVE and FROM are read at coordinate 0: SAVE is the directory of --save, locked
  * by its process; FROM is the checkpoint from which the run continues (NULL: none). Steps of earlier runs are removed,
- * except FROM. ABOUT, SETTINGS and NOTES are as in sl_checkpoint_save. *SHARED becomes whether all coordinates see one
- * folder; if not, nothing is protected. SL_BAD_INPUT if there is no room: FROM then stays. Collective. */
+ * except FROM. ABOUT, SETTINGS and NOTES are as in sl_checkpoint_save. *HOSTS becomes the number of hosts; if there are
+ * more than two, nothing is protected. SL_BAD_INPUT if there is no room: FROM then stays. Collective. */
 int sl_protection_open(struct sl_protection *protection, struct sl_spmd *self, struct sl_trainer *trainer,
                        const char *save, const char *from, const struct sl_checkpoint *about,
-                       const struct sl_setting *settings, const struct sl_store *notes, bool *shared);
+                       const struct sl_setting *settings, const struct sl_store *notes, int *hosts);
 
-/* Copies this coordinate's part of the step just taken. SAMPLES: number of samples used so far. Does not wait for
- * others. If a value is not finite, the part stays invalid. */
+/* Copies this coordinate's part of the step just taken. SAMPLES: number of samples used so far. On two hosts, waits for
+ * the copies of the step before it, and starts to send those of this step. If a value is not finite, the part stays
+ * invalid. */
 int sl_protection_commit(struct sl_protection *protection, struct sl_spmd *self, struct sl_trainer *trainer,
                          int64_t samples);
-/* Removes all steps in memory: the run has ended, or its values cannot be trusted. */
+/* Waits for copies still being sent. Call it on all coordinates after the last step. */
+int sl_protection_settle(struct sl_protection *protection, struct sl_spmd *self);
+/* Whether this coordinate is the first one on its host, and removes the host's steps. */
+bool sl_protection_leads(const struct sl_protection *protection, const struct sl_spmd *self);
+/* Removes all steps in this host's memory: the run has ended, or its values cannot be trusted. */
 void sl_protection_end(struct sl_protection *protection, const struct sl_spmd *self);
 
 /* The account of COORDINATE, a coordinate of this process. */

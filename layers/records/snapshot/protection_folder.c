@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "layers/formats/stores/safetensors.h"
 #include "layers/formats/stores/store_parts.h"
 #include "spmd/base/hash.h"
 
@@ -52,28 +53,29 @@ bool sl_protection_is_own(const char *folder) {
 
 /* ---- making ---- */
 
-/* Writes the real path of SAVE to the folder's file `save`. */
-static bool note_save(const char *folder, const char *save) {
+/* Writes REAL to the folder's file `save`. */
+static bool note_save(const char *folder, const char *real) {
     char path[SL_MAX_PATH];
-    char *real = realpath(save, NULL);
     snprintf(path, sizeof path, "%.*s/save", SL_MAX_PATH - 10, folder);
-    FILE *file = real ? fopen(path, "w") : NULL;
+    FILE *file = fopen(path, "w");
     bool written = file && fputs(real, file) >= 0;
     if (file) written = !fclose(file) && written;
-    free(real);
     return written;
 }
 
-int sl_protection_make(const char *save, char start[SL_MAX_PATH], struct sl_error *error) {
-    char folder[SL_MAX_PATH];
-    SL_TRY(sl_protection_name(save, folder, error));
+static bool make_start(const char *folder, char start[SL_MAX_PATH]) {
+    if (*start) return !mkdir(start, 0700);
+    snprintf(start, SL_MAX_PATH, "%.*s/XXXXXX", SL_MAX_PATH - 10, folder);
+    return mkdtemp(start);
+}
+
+int sl_protection_make(const char *folder, const char *real, char start[SL_MAX_PATH], struct sl_error *error) {
     if (mkdir(folder, 0700) && errno != EEXIST)
         return sl_error_set(error, SL_BAD_INPUT, "--protect: %s cannot be made: %s", folder, strerror(errno));
     if (!sl_protection_is_own(folder))
         return sl_error_set(error, SL_BAD_INPUT,
                             "--protect: %s is no folder of this user alone: remove it, or give --protect 0", folder);
-    snprintf(start, SL_MAX_PATH, "%.*s/XXXXXX", SL_MAX_PATH - 10, folder);
-    if (note_save(folder, save) && mkdtemp(start)) return SL_OK;
+    if (note_save(folder, real) && make_start(folder, start)) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT, "--protect: no folder can be made in %s: %s", folder, strerror(errno));
 }
 
@@ -113,11 +115,18 @@ void sl_protection_remove(const char *folder, const char *except) {
     if (!except) rmdir(folder);
 }
 
-/* Removes a part in another place than that of the step of the index FROM. */
-static void remove_other_place(const char *path, void *from) {
-    const char *name = strrchr(path, '/') + 1;
+static int64_t number_of(const struct sl_store *store, const char *key) {
+    const char *text = sl_store_note(store, key);
+    return text ? strtoll(text, NULL, 10) : -1;
+}
+
+/* Removes a part of another step than that of the index FROM. */
+static void remove_other_step(const char *path, void *from) {
+    struct sl_store store = {0};
     const long step = strtol(strrchr(from, '-') + 1, NULL, 10);
-    if (strstr(name, ".part-") && strtol(name, NULL, 10) != sl_protection_place(step)) unlink(path);
+    if (!strstr(strrchr(path, '/'), ".part-")) return;
+    if (sl_safetensors_map(&store, path, NULL) || number_of(&store, "step") != step) unlink(path);
+    sl_store_free(&store);
 }
 
 bool sl_protection_keep(const char *folder, const char *from) {
@@ -125,10 +134,10 @@ bool sl_protection_keep(const char *folder, const char *from) {
     const size_t length = strlen(folder);
     const bool own = from && !strncmp(from, folder, length) && from[length] == '/';
     sl_protection_remove(folder, from ? from : "");
-    if (!own || !sl_protection_is_own(folder)) return own;
+    if (!own || !sl_protection_is_own(folder)) return false;
     snprintf(start, sizeof start, "%.*s", (int)(strrchr(from, '/') - from), from);
-    each_entry(start, remove_other_place, (char *)(uintptr_t)from);
-    return own;
+    each_entry(start, remove_other_step, (char *)(uintptr_t)from);
+    return !access(start, F_OK);
 }
 
 void sl_protection_forget(const char *save) {
@@ -144,11 +153,6 @@ struct found {
     int place, parts;
     int64_t step, samples;
 };
-
-static int64_t number_of(const struct sl_store *store, const char *key) {
-    const char *text = sl_store_note(store, key);
-    return text ? strtoll(text, NULL, 10) : -1;
-}
 
 /* Reads the number of part PART's step, and its root; false if the part is invalid. */
 static bool read_part(struct found *found, int part, uint64_t *root) {
@@ -180,7 +184,7 @@ static void look(const char *path, void *latest) {
         return;
     snprintf(found.start, sizeof found.start, "%s", path);
     found.parts = sl_parts_count(layout);
-    for (found.place = 0; found.place < SL_PROTECTION_STEPS; found.place++)
+    for (found.place = 0; found.place < SL_PROTECTION_PLACES; found.place++)
         if (counts(&found, NULL) && found.step > best->step) *best = found;
 }
 
@@ -223,6 +227,35 @@ static int write_index(struct found *found, const char *index) {
     free(name);
     return status;
 }
+
+/* ---- other hosts ---- */
+
+static bool name_notes(const char *save, char path[SL_MAX_PATH]) {
+    return snprintf(path, SL_MAX_PATH, "%s/memory.safetensors", save) < SL_MAX_PATH;
+}
+
+int sl_protection_tell(const char *save, const char *index, struct sl_error *error) {
+    struct sl_store store = {0};
+    char path[SL_MAX_PATH];
+    if (!name_notes(save, path)) return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", save);
+    SL_TRY(sl_parts_map(&store, index, error));
+    const struct sl_store notes = {.note = store.note, .notes = store.notes, .checksums = true};
+    const int status = sl_safetensors_write(&notes, path, error);
+    sl_store_free(&store);
+    return status;
+}
+
+void sl_protection_tell_no_more(const char *save) {
+    char path[SL_MAX_PATH];
+    if (name_notes(save, path)) unlink(path);
+}
+
+bool sl_protection_is_elsewhere(const char *index, const char *save, char path[SL_MAX_PATH]) {
+    static const char memory[] = SL_PROTECTION_ROOT "/" SL_PROTECTION_PREFIX;
+    return !strncmp(index, memory, strlen(memory)) && access(index, F_OK) && name_notes(save, path);
+}
+
+/* ---- whole steps ---- */
 
 static bool is_whole(const char *index) {
     struct sl_store store = {0};

@@ -3,8 +3,11 @@
  *
  * The folder is /dev/shm/shardloop-USER-HASH. HASH is that of the real path of the directory of --save, and the file
  * `save` in the folder has this path. Each start of the run has a subfolder, with the file layout.json, which is an
- * index of parts (layers/formats/stores/store_parts.h) without a step, and with the parts of two steps. A step counts
- * if all its parts are valid and have its number. */
+ * index of parts (layers/formats/stores/store_parts.h) without a step, and with the parts of two steps, or three on
+ * several hosts. A step counts if all its parts are valid and have its number.
+ *
+ * If a run's coordinates are on two hosts, each host has such a folder, with the same names. Its parts are those of the
+ * host's own coordinates, and copies of the others' (layers/records/snapshot/protection_copies.h). */
 #ifndef SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_FOLDER_H
 #define SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_FOLDER_H
 
@@ -15,7 +18,7 @@ SL_BEGIN_C
 #define SL_PROTECTION_ROOT "/dev/shm"
 #define SL_PROTECTION_PREFIX "shardloop-"
 #define SL_PROTECTION_LAYOUT "layout.json"
-enum { SL_PROTECTION_STEPS = 2 }; /* in each start's folder */
+enum { SL_PROTECTION_PLACES = 3 }; /* the most steps in a start's folder */
 
 /* Writes the folder's name for the directory SAVE, which may not exist yet, to FOLDER. SL_BAD_INPUT if SAVE cannot be
  * found. */
@@ -23,11 +26,10 @@ int sl_protection_name(const char *save, char folder[SL_MAX_PATH], struct sl_err
 /* Whether FOLDER is a real folder, not a link, and belongs to this user alone: all users can make such names in
  * SL_PROTECTION_ROOT. Other folders are neither read nor removed. */
 bool sl_protection_is_own(const char *folder);
-/* Makes the folder, unless it exists, and a new subfolder START for a run. SL_BAD_INPUT if one cannot be made, or if
- * the folder is another user's. */
-int sl_protection_make(const char *save, char start[SL_MAX_PATH], struct sl_error *error);
-/* The place of a step in its start's folder, from 0. */
-static inline int sl_protection_place(int64_t step) { return (int)(step % SL_PROTECTION_STEPS); }
+/* Makes FOLDER, unless it exists, and the new subfolder START for a run; if START is empty, it receives a new name.
+ * REAL is the real path of the directory of --save. SL_BAD_INPUT if one cannot be made, or if the folder is another
+ * user's. */
+int sl_protection_make(const char *folder, const char *real, char start[SL_MAX_PATH], struct sl_error *error);
 /* Writes the path of part PART (from 1) of PARTS to PATH. PLACE (from 0) is the step's place in START. */
 void sl_protection_part(const char *start, int place, int part, int parts, char path[SL_MAX_PATH]);
 
@@ -37,8 +39,15 @@ int64_t sl_protection_find(const char *save, char index[SL_MAX_PATH]);
 /* The number of the latest step of SAVE that counts, without an index and without verification; -1: none. */
 int64_t sl_protection_step(const char *save);
 
+/* For the processes of a run that continues from INDEX, but on other hosts: their options are those of its notes, which
+ * sl_protection_tell writes to a file in SAVE (SL_FAILED if it cannot be written). is_elsewhere returns whether INDEX
+ * is a step in the memory of another host, and writes the file's name to PATH. tell_no_more removes the file. */
+int sl_protection_tell(const char *save, const char *index, struct sl_error *error);
+bool sl_protection_is_elsewhere(const char *index, const char *save, char path[SL_MAX_PATH]);
+void sl_protection_tell_no_more(const char *save);
+
 /* Removes all steps from FOLDER except that of the index FROM (NULL: all), which sl_protection_find has written.
- * Returns whether FROM is in FOLDER. */
+ * Returns whether FOLDER has the subfolder of FROM. */
 bool sl_protection_keep(const char *folder, const char *from);
 /* Removes from FOLDER the subfolders of all starts except the one that contains the file EXCEPT. NULL removes FOLDER,
  * too. */

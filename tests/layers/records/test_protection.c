@@ -46,9 +46,9 @@ static int train_and_protect(struct worker *worker) {
     struct sl_spmd *self = worker->self;
     const struct sl_checkpoint about = {.seed = 3};
     const struct sl_budget held = self->held;
-    bool shared = false;
-    SL_TRY(sl_protection_open(job->protection, self, worker->trainer, save, NULL, &about, settings, NULL, &shared));
-    if (!shared) return sl_fail(self, SL_CHECK_FAILED, "the folder is not seen");
+    int hosts = 0;
+    SL_TRY(sl_protection_open(job->protection, self, worker->trainer, save, NULL, &about, settings, NULL, &hosts));
+    if (hosts != 1) return sl_fail(self, SL_CHECK_FAILED, "%d hosts", hosts);
     SL_TRY(check_bytes(worker, &held));
     for (int step = 1; step <= STEPS; step++) {
         SL_TRY(train_steps(worker, 0, 1));
