@@ -25,8 +25,15 @@ static bool address_of(const char *save, struct sockaddr_un *address, struct sl_
 
 static int open_socket(void) { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }
 
+/* Whether the other end's process is this user's: all users can bind a name there, and perhaps connect to it. */
+static bool is_own(int descriptor) {
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return !getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == getuid();
+}
+
 static bool connects(int descriptor, const struct sockaddr_un *address) {
-    return !connect(descriptor, (const struct sockaddr *)address, sizeof *address);
+    return !connect(descriptor, (const struct sockaddr *)address, sizeof *address) && is_own(descriptor);
 }
 
 int sl_control_listen(const char *save) {
@@ -44,9 +51,9 @@ int sl_control_listen(const char *save) {
 }
 
 void sl_control_close(int descriptor, const char *save) {
-    struct sockaddr_un address;
+    char folder[SL_MAX_PATH];
     if (descriptor < 0) return;
-    if (address_of(save, &address, NULL)) unlink(address.sun_path);
+    if (!sl_protection_name(save, folder, NULL)) sl_control_remove(folder);
     close(descriptor);
 }
 
@@ -73,7 +80,7 @@ static void write_line(int descriptor, const char *text) {
 
 int sl_control_take(int descriptor, char text[SL_CONTROL_TEXT]) {
     const int answer = accept4(descriptor, NULL, NULL, SOCK_CLOEXEC);
-    if (answer < 0 || read_line(answer, PATIENCE, text)) return answer;
+    if (answer < 0 || (is_own(answer) && read_line(answer, PATIENCE, text))) return answer;
     close(answer);
     return -1;
 }

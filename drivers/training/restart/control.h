@@ -1,8 +1,8 @@
 /* control.h - requests to the watcher of a run, through a socket beside the run's steps in memory
  * (layers/records/snapshot/protection_folder.h). The socket's name depends on the directory of --save.
  *
- * A request is one line of text: the next mesh. The answer is one line: "resized ..." once the run trains on that mesh,
- * or the reason for a refusal. */
+ * A request is one line of text, from a process of this user: the next mesh. The answer is one line: "resized ..." once
+ * the run trains on that mesh, or the reason for a refusal. */
 #ifndef SL_DRIVERS_TRAINING_RESTART_CONTROL_H
 #define SL_DRIVERS_TRAINING_RESTART_CONTROL_H
 

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "drivers/training/restart/command_file.h"
 #include "drivers/training/restart/launched.h"
 #include "drivers/training/restart/restart_internal.h"
 #include "layers/records/snapshot/protection_folder.h"
@@ -134,11 +135,18 @@ static void answer(struct sl_watcher *w, const char *text) {
     w->answer = -1;
 }
 
+/* Notes the command line once the run has a step in memory: steps of other runs are gone then. */
+static void note_command(struct sl_watcher *w) {
+    if (w->ear[1] >= 0 && !w->noted) sl_command_file_write(w->checkpoints->save, w->options, w->command);
+    w->noted = true;
+}
+
 /* Notes a run's first new step, and answers a request for another mesh. Call it while the run trains. */
 static void note_step(struct sl_watcher *w) {
     char text[SL_CONTROL_TEXT];
     const int64_t step = sl_protection_step(w->checkpoints->save);
-    if (step < 0 || step <= w->memory) return;
+    if (step < 0 || step == w->stale) return;
+    note_command(w);
     const double pause = sl_losses_end(&w->losses);
     *w->back = '\0';
     if (w->answer < 0 || *w->wanted) return;
@@ -378,11 +386,23 @@ static bool resumes_own(const struct sl_watcher *w) {
     return same;
 }
 
+static void forget_command(const struct sl_watcher *w) {
+    char folder[SL_MAX_PATH];
+    if (w->ear[1] >= 0 && !sl_protection_name(w->checkpoints->save, folder, NULL)) sl_command_file_remove(folder);
+}
+
+/* Whether this is the command line of a watcher that died. */
+static bool is_repeated(struct sl_watcher *w) {
+    w->noted = w->ear[1] >= 0 && sl_command_file_matches(w->checkpoints->save, w->options, w->command);
+    if (!w->noted) forget_command(w);
+    return w->noted;
+}
+
 /* Returns whether the first run continues from a step in memory. An earlier run has left this step if both the run and
  * its watcher died. */
 static bool takes_over(struct sl_watcher *w) {
     w->memory = -1;
-    if (!w->protects || !resumes_own(w)) return false;
+    if (!w->protects || (!is_repeated(w) && !resumes_own(w))) return false;
     await_lock(w);
     if (w->asked || !find_memory(w, w->before)) return false;
     sl_remark("goes on from memory, after %" PRId64 " steps: an earlier run has left them", w->memory);
@@ -398,6 +418,7 @@ static int supervise(struct sl_watcher *w, struct sl_error *error) {
     do {
         pid_t child = 0;
         before = w->losses.count[SL_LOST_BY_RESIZE];
+        w->stale = w->protects ? sl_protection_step(w->checkpoints->save) : -1;
         SL_TRY(start(w, &child, error));
         status = await_end(w, child);
         again = goes_on(w, status, restarts, error);
@@ -426,6 +447,7 @@ int sl_restart(const struct sl_options *options, const char *command, const stru
         prctl(PR_SET_CHILD_SUBREAPER, 1);
         if (w.protects) w.ear[1] = sl_control_listen(checkpoints->save);
         status = supervise(&w, &error);
+        if (sl_protection_step(checkpoints->save) < 0) forget_command(&w); /* there is no step to continue from */
         sl_control_close(w.ear[1], checkpoints->save);
         sl_losses_print(&w.losses, w.protects, common->json);
     }

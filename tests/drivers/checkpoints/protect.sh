@@ -35,7 +35,7 @@ begin() {
     "$driver" $small --json --steps $steps --save saved --save-every 1000 --restart 9 --protect 1 "$@" >out 2>err </dev/null &
     pid=$!
     tries=0
-    until ls "$(folder saved)"/*/*.part-* >/dev/null 2>&1 || [ $((tries += 1)) -gt 2000 ]; do sleep 0.01; done
+    until [ -e "$(folder saved).command" ] || ! lives $pid || [ $((tries += 1)) -gt 2000 ]; do sleep 0.01; done # after its first step
     sleep 0.2
 }
 
@@ -87,13 +87,26 @@ point 'clean --dry-run names them'
 status=$?
 [ $status = 3 ] && grep -q '^shardloop-clean: stdout: No space' err
 point 'and a full disk under them is a failure'
-call $small --steps 1 --save elsewhere
-cp "$(name 1 elsewhere)" saved/
 cp -r "$left" kept
+cp "$left.command" kept.command
+call $small --steps 1 --save elsewhere
+call $small --json --steps $steps --save saved --save-every 1000 --restart 9 --protect 1
+[ $status = 0 ] && grep -q '^looping_pipeline: goes on from memory, after [1-9][0-9]* steps: an earlier run has left them$' err &&
+    cmp -s "$(name $steps)" "$(name $steps whole)" && [ ! -e "$left" ] && [ ! -e "$left.command" ]
+point 'the same command line takes them over, before there is a checkpoint'
+rm -r saved && mkdir saved
+cp -r kept "$left"
+cp kept.command "$left.command"
+call $small --json --steps $steps --save saved --save-every 1000 --restart 9 --protect 1 --lr 0.5
+[ $status = 0 ] && ! grep -q 'goes on from memory' err && ! cmp -s "$(name $steps)" "$(name $steps whole)"
+point 'another command line begins anew'
+rm -r saved && mkdir saved
+cp "$(name 1 elsewhere)" saved/
+cp -r kept "$left"
 call $small --steps $steps --resume saved --save saved --save-every 1000 --restart 1 --protect 1
 [ $status = 0 ] && grep -q '^looping_pipeline: goes on from memory, after [1-9][0-9]* steps: an earlier run has left them$' err &&
     cmp -s "$(name $steps)" "$(name $steps whole)"
-point 'another watcher takes them over'
+point 'another watcher takes them over, if there is a checkpoint'
 
 # If a byte of each step in memory is changed, the run continues from its checkpoint.
 rm "$(name $steps)"
@@ -182,6 +195,50 @@ refuses 'saved: no watcher of a run listens' saved --mesh data=2
 refuses '0 arguments: give one, the directory' --mesh data=2
 refuses 'no mesh: give --mesh' saved
 refuses "'data' is not NAME=SIZE" saved --mesh data
+
+# Other users are not heard, even if the socket is open to them; nor do they answer.
+if chown 12345 told 2>/dev/null; then
+    driver=$drivers/transformer control=$left.control
+    umask 0
+    "$driver" train $small --mesh data=1 --steps 400 --save saved --resume saved --save-every 1000 --restart 1 --protect 1 --delay-ms 1 >out 2>err </dev/null &
+    pid=$!
+    umask 022
+    tries=0
+    until [ -S "$control" ] || ! lives $pid || [ $((tries += 1)) -gt 2000 ]; do sleep 0.01; done
+    python3 - "$control" <<'END' >told 2>why
+import os, socket, sys
+os.setuid(12345)
+one = socket.socket(socket.AF_UNIX)
+one.connect(sys.argv[1])
+try:
+    one.sendall(b"data=2\n")
+    print("answered", one.recv(100))
+except (BrokenPipeError, ConnectionResetError):
+    print("closed")
+END
+    grep -q "^closed$\|^answered b''$" told && ! grep -q resized err || { cat told why >>err; false; }
+    point "another user's request is not heard"
+    kill -TERM $pid
+    ends
+    python3 - "$control" <<'END' &
+import os, socket, sys, time
+one = socket.socket(socket.AF_UNIX)
+os.umask(0)
+os.setuid(12345)
+one.bind(sys.argv[1])
+one.listen(1)
+time.sleep(100)
+END
+    pid=$!
+    tries=0
+    until [ -S "$control" ] || ! lives $pid || [ $((tries += 1)) -gt 2000 ]; do sleep 0.01; done
+    driver=$drivers/resize
+    refuses 'saved: no watcher of a run listens' saved --mesh data=2 # nor does another user's socket answer
+    kill $pid
+    rm "$control"
+else
+    skip "another user's request" 'it takes root to be one'
+fi
 
 # A mesh on which the launcher starts nothing: the run goes on on the mesh before.
 driver=$drivers/looping_pipeline
