@@ -30,11 +30,15 @@ int sl_json_print(FILE *stream, const char *name, json_t *object, struct sl_erro
     return failed ? refuse(name, error) : SL_OK;
 }
 
+/* Whether OBJECT is about a whole run: its summary, or what a watcher says of its restarts. */
+static bool is_end(const json_t *object) {
+    return json_object_get(object, "final_loss") || json_object_get(object, "goodput");
+}
+
 /* Whether LINE, which holds OBJECT, is from a training run; if not WHOLE, it was cut short. */
 static bool is_of_run(const char *line, const json_t *object, bool whole) {
     if (!whole) return *line == '{';
-    return json_is_integer(json_object_get(object, "step")) || json_object_get(object, "epoch") ||
-           json_object_get(object, "final_loss");
+    return json_is_integer(json_object_get(object, "step")) || json_object_get(object, "epoch") || is_end(object);
 }
 
 /* Sets END to the end of FILE's lines that stay when the run resumes after FROM steps. Returns SL_BAD_INPUT if a
@@ -58,7 +62,7 @@ static int find_end(FILE *file, const char *path, int64_t from, off_t *end, stru
         over = !whole || (json_is_integer(step) && json_integer_value(step) >= from);
         next += length;
         /* More lines may follow a summary if the run was resumed before. */
-        if (!over && !json_object_get(object, "final_loss")) *end = next;
+        if (!over && !is_end(object)) *end = next;
         json_decref(object);
     }
     free(line);

@@ -23,8 +23,8 @@ struct sl_metrics_file {
 
 /* Opens the file. If FROM is -1, the file is emptied. If FROM is 0 or more, the run resumes after FROM steps and
  * appends to a regular file: the first object with a "step" of FROM or more and all lines after it are cut (these
- * steps run again), as are an incomplete last line and the run's summary (an object with "final_loss"). Returns
- * SL_BAD_INPUT if an earlier line is not from a run; the file then stays unchanged. */
+ * steps run again), as are an incomplete last line and objects about the whole run (with "final_loss", or with
+ * "goodput"). Returns SL_BAD_INPUT if an earlier line is not from a run; the file then stays unchanged. */
 int sl_metrics_open(struct sl_metrics_file *file, const char *path, int64_t from, struct sl_error *error);
 int sl_metrics_write(struct sl_metrics_file *file, json_t *object, struct sl_error *error);
 int sl_metrics_close(struct sl_metrics_file *file, struct sl_error *error);

@@ -147,11 +147,11 @@ static void note_step(struct sl_watcher *w) {
     const int64_t step = sl_protection_step(w->checkpoints->save);
     if (step < 0 || step == w->stale) return;
     note_command(w);
-    const double pause = sl_losses_end(&w->losses);
+    const double pause = sl_losses_end(&w->losses, step);
     *w->back = '\0';
     if (w->answer < 0 || *w->wanted) return;
-    snprintf(text, sizeof text, SL_CONTROL_DONE "to %s after %" PRId64 " steps; paused %.0f ms", w->mesh_text,
-             w->memory, 1e3 * pause);
+    snprintf(text, sizeof text, SL_CONTROL_DONE "to %s after %" PRId64 " steps; %.1f MB moved, paused %.0f ms",
+             w->mesh_text, w->begins, 1e-6 * w->bytes, 1e3 * pause);
     answer(w, text);
 }
 
@@ -262,12 +262,24 @@ static bool find_memory(struct sl_watcher *w, int64_t after) {
     struct sl_error untold = {0};
     w->memory = -1;
     if (!w->protects) return false;
+    const int64_t made = sl_protection_step(w->checkpoints->save);
     const int64_t step = sl_protection_find(w->checkpoints->save, w->from);
-    if (step > w->losses.furthest) w->losses.furthest = step;
+    if (made > w->losses.furthest) w->losses.furthest = made;
     if (step <= after) return false;
     if (w->launcher && sl_protection_tell(w->checkpoints->save, w->from, &untold)) sl_remark("%s", untold.message);
     w->memory = w->begins = step;
     return true;
+}
+
+/* Counts the loss, after find_checkpoint, which has FOUND something to continue from or not. */
+static void count_loss(struct sl_watcher *w, enum sl_lost_by cause, bool found) {
+    struct sl_store state = {0};
+    int version;
+    w->bytes = 0;
+    if (found && !sl_checkpoint_map(&state, w->from, &version, NULL))
+        for (int i = 0; i < state.count; i++) w->bytes += (double)sl_tensor_bytes(&state.tensor[i]);
+    sl_store_free(&state);
+    sl_losses_cause(&w->losses, cause, found ? w->begins : 0, w->bytes);
 }
 
 /* Whether the run has left a step or a checkpoint of its own to resume from. */
@@ -322,7 +334,7 @@ static bool take_mesh(struct sl_watcher *w, const char *mesh, struct sl_error *e
     is_stuck(w);
     describe_place(w, found, place);
     sl_restart_complete(w, found);
-    sl_losses_cause(&w->losses, SL_LOST_BY_RESIZE, found ? w->begins : 0);
+    count_loss(w, SL_LOST_BY_RESIZE, found);
     sl_remark("resized to %s: goes on from %s", mesh, place);
     return true;
 }
@@ -371,7 +383,7 @@ static bool goes_on(struct sl_watcher *w, int status, int restarts, struct sl_er
         if (sl_restart_begin_words(w, error)) return false;
     }
     sl_restart_complete(w, found);
-    sl_losses_cause(&w->losses, SL_LOST_BY_DEATH, found ? w->begins : 0);
+    count_loss(w, SL_LOST_BY_DEATH, found);
     sl_remark("%s; restart %d of %d goes on from %s%s", end, restarts + 1, most, place, why);
     return true;
 }
@@ -405,6 +417,7 @@ static bool takes_over(struct sl_watcher *w) {
     if (!w->protects || (!is_repeated(w) && !resumes_own(w))) return false;
     await_lock(w);
     if (w->asked || !find_memory(w, w->before)) return false;
+    count_loss(w, SL_LOST_BY_START, true);
     sl_remark("goes on from memory, after %" PRId64 " steps: an earlier run has left them", w->memory);
     return true;
 }
@@ -449,7 +462,9 @@ int sl_restart(const struct sl_options *options, const char *command, const stru
         status = supervise(&w, &error);
         if (sl_protection_step(checkpoints->save) < 0) forget_command(&w); /* there is no step to continue from */
         sl_control_close(w.ear[1], checkpoints->save);
-        sl_losses_print(&w.losses, w.protects, common->json);
+        const int told = sl_losses_report(&w.losses, w.protects, common->json, sl_option_file(options, "metrics"),
+                                          status ? NULL : &error);
+        if (status == SL_OK) status = told;
     }
     sl_restart_free_words(&w);
     return error.status ? sl_options_report(options, &error) : status;

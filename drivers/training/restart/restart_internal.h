@@ -30,7 +30,8 @@ struct sl_watcher {
     int64_t memory; /* number of the step in memory from which the next run continues; -1: none */
     int64_t stale;  /* number of the latest step in memory when the present run began; -1: none */
     char from[SL_MAX_PATH]; /* the checkpoint to resume from, */
-    int64_t begins;         /* and its steps */
+    int64_t begins;         /* its steps, */
+    double bytes;           /* and the bytes of its tensors */
     int64_t before;         /* steps of the latest checkpoint before the first run; -1: none */
     sigset_t signals, usual;
     int ear[2]; /* descriptors to read signals and requests from; negative: none */

@@ -96,8 +96,8 @@ def read_checkpoint(path):
 
 
 def read_metrics(path):
-    """({column: array}, last) of a file that --metrics wrote: a value a step, NaN if a line has none; and the last line, which
-    tells of the whole run, or {} while it has not ended. A line that is being written is left out."""
+    """({column: array}, last) of a file that --metrics wrote: a value a step, NaN if a line has none; and the last lines, which
+    tell of the whole run and its restarts, or {} while it has not ended. A line that is being written is left out."""
     steps, last = [], {}
     with open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -112,7 +112,7 @@ def read_metrics(path):
             if "step" in record:
                 steps.append(record)
             else:
-                last = record
+                last = last | record if "goodput" in record else record
     columns = dict.fromkeys(key for record in steps for key, value in record.items()
                             if isinstance(value, (int, float)) and not isinstance(value, bool))
     table = {column: numpy.array([_number(record.get(column)) for record in steps]) for column in columns}

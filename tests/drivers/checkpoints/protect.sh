@@ -61,10 +61,41 @@ point 'killed before any checkpoint: it goes on from memory, to the same bytes'
 point 'and its metrics have each step once'
 tail -n 1 out | grep -q '^{"restarts":{"count":1,"seconds":[0-9.]*},"resizes":{"count":0,.*"steps_again":0,.*"goodput":0\.[0-9]*}$'
 point 'the losses are counted'
+tail -n 1 out | grep -q '"moved_bytes":[1-9]' && [ "$(tail -n 1 out)" = "$(tail -n 1 metrics)" ] && "$drivers/report" --json metrics >told 2>err &&
+    grep -q '"goodput":0\.[0-9]*,"restarts":1,"restart_seconds":[0-9.]*,"resizes":0,.*"moved_bytes":[1-9]' told
+point 'also in the metrics, of which the report tells'
+"$drivers/report" metrics --terminal loss >told 2>err && grep -q '^s lost by restarts  *[0-9.]*$' told && "$drivers/report" metrics --output page 2>err &&
+    grep -q 's lost by restarts' page
+point 'and shows them'
 grep -q '"protected":{"count":[1-9][0-9]*,"bytes":[1-9]' out
 point 'and the time of the copies'
+cp metrics more
+call --resume saved --save saved --steps $((steps + 1)) --metrics more
+[ $status = 0 ] && ! grep -q goodput more && [ "$(grep -c '"step"' more)" = $((steps + 1)) ]
+point 'until the run goes on'
 [ -z "$(folder saved)" ] && [ ! -e "$(folder saved).control" ]
 point 'nothing is left in memory'
+
+# If the steps in memory are damaged, those since the checkpoint are computed again. The launcher takes a second.
+cat >late <<'END'
+#!/bin/sh
+[ ! -e saved/step-00000040.safetensors ] || sleep 1
+exec "$@"
+END
+chmod +x late
+rm -rf saved
+begin --save-every 40 --launcher ./late
+tries=0
+until [ -e "$(name 40)" ] || ! lives $pid || [ $((tries += 1)) -gt 2000 ]; do sleep 0.01; done
+sleep 0.1
+run=$(child)
+kill -STOP $run
+for part in "$(folder saved)"/*/*.part-1-*; do printf '\377' | dd of="$part" bs=1 seek=$(($(stat -c %s "$part") - 9)) conv=notrunc 2>/dev/null; done
+kill -KILL $run
+ends
+[ $status = 0 ] && grep -q 'goes on from saved/step-' err && cmp -s "$(name $steps)" "$(name $steps whole)" &&
+    tail -n 1 out | grep -q '"restarts":{"count":1,"seconds":[1-9].*"steps_again":[1-9][0-9]*,"again_seconds":[0-9.]*[1-9]'
+point 'damaged steps in memory are computed again, and counted'
 
 # Watcher and run are killed at once: the next watcher continues from their last step in memory.
 rm -rf saved
@@ -180,7 +211,7 @@ done >resized
 "$drivers/resize" saved --mesh pipe=7 >told 2>why
 refused=$?
 ends
-[ $status = 0 ] && [ "$(grep -c '^resized to .* after [0-9]* steps; paused [0-9]* ms$' resized)" = 3 ] || { cat resized >>err; false; }
+[ $status = 0 ] && [ "$(grep -c '^resized to .* after [0-9]* steps; [0-9.]* MB moved, paused [0-9]* ms$' resized)" = 3 ] || { cat resized >>err; false; }
 point 'a run that trains goes on with other meshes'
 "$drivers/diff" saved exact >out 2>err
 grep -q ' 0 differ, 0 are only in A, 0 only in B: equal' out

@@ -51,12 +51,13 @@ static double utilization(const struct report_run *run) {
     return report_series_median(&run->series[REPORT_UTILIZATION]);
 }
 
-/* Returns a number of the run's last line, from 0 to REPORT_LARGEST. */
-static double told(const struct report_run *run, const char *key) {
-    const json_t *number = json_object_get(run->summary, key);
+/* Returns the number KEY of OBJECT, from 0 to REPORT_LARGEST. */
+static double number_in(const json_t *object, const char *key) {
+    const json_t *number = json_object_get(object, key);
     const double value = json_is_number(number) ? json_number_value(number) : NAN;
     return value >= 0 && value <= REPORT_LARGEST ? value : NAN;
 }
+static double told(const struct report_run *run, const char *key) { return number_in(run->summary, key); }
 static double parameters(const struct report_run *run) { return told(run, "parameters"); }
 static double coordinates(const struct report_run *run) { return told(run, "coordinates"); }
 static double cores(const struct report_run *run) {
@@ -65,6 +66,21 @@ static double cores(const struct report_run *run) {
 }
 static double coordinate_bytes(const struct report_run *run) { return told(run, "coordinate_bytes"); }
 static double peak_bytes(const struct report_run *run) { return told(run, "peak_bytes"); }
+
+/* ---- restarts, by the watcher's line ---- */
+
+static double lost(const struct report_run *run, const char *cause, const char *key) {
+    return number_in(json_object_get(run->losses, cause), key);
+}
+static double goodput(const struct report_run *run) { return number_in(run->losses, "goodput"); }
+static double restarts(const struct report_run *run) { return lost(run, "restarts", "count"); }
+static double restart_seconds(const struct report_run *run) { return lost(run, "restarts", "seconds"); }
+static double resizes(const struct report_run *run) { return lost(run, "resizes", "count"); }
+static double resize_seconds(const struct report_run *run) { return lost(run, "resizes", "seconds"); }
+static double start_seconds(const struct report_run *run) { return lost(run, "start", "seconds"); }
+static double steps_again(const struct report_run *run) { return number_in(run->losses, "steps_again"); }
+static double again_seconds(const struct report_run *run) { return number_in(run->losses, "again_seconds"); }
+static double moved_bytes(const struct report_run *run) { return number_in(run->losses, "moved_bytes"); }
 
 const struct report_fact report_facts[REPORT_FACTS] = {
     {"steps", "steps", 0, 1, 0, false, steps, NULL, REPORT_EXACT, REPORT_LOSS},
@@ -86,6 +102,15 @@ const struct report_fact report_facts[REPORT_FACTS] = {
     {"cores", "on cores", 0, 1, 0, false, cores, NULL, REPORT_EXACT, REPORT_LOSS},
     {"coordinate_bytes", "MB of a coordinate", 4, 1e6, -1, false, coordinate_bytes, NULL, REPORT_EXACT, REPORT_LOSS},
     {"peak_bytes", "peak MB of a process", 4, 1e6, -1, false, peak_bytes, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"goodput", "goodput", 4, 1, 1, true, goodput, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"restarts", "restarts", 0, 1, 0, false, restarts, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"restart_seconds", "s lost by restarts", 4, 1, 0, true, restart_seconds, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"resizes", "resizes", 0, 1, 0, false, resizes, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"resize_seconds", "s lost by resizes", 4, 1, 0, true, resize_seconds, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"start_seconds", "s lost by the start", 4, 1, 0, true, start_seconds, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"steps_again", "steps computed twice", 0, 1, 0, false, steps_again, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"again_seconds", "s lost by these steps", 4, 1, 0, true, again_seconds, NULL, REPORT_EXACT, REPORT_LOSS},
+    {"moved_bytes", "MB of state moved", 4, 1e6, 0, false, moved_bytes, NULL, REPORT_EXACT, REPORT_LOSS},
 };
 
 /* ---- side by side ---- */

@@ -23,7 +23,7 @@ struct report_fact {
     enum report_quantity quantity; /* series for the uncertainty; unused for exact facts */
 };
 
-enum { REPORT_FACTS = 17 };
+enum { REPORT_FACTS = 26 };
 extern const struct report_fact report_facts[REPORT_FACTS];
 
 /* Returns "finished", "interrupted", "not finished" or "no metrics". */

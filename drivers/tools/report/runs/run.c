@@ -63,10 +63,10 @@ static int take_numbers(struct reader *reader, const json_t *line) {
     return SL_OK;
 }
 
-/* Drops the summary: the run was resumed after it, and has not ended. */
-static void forget_summary(struct report_run *run) {
-    json_decref(run->summary);
-    run->summary = NULL;
+/* Replaces one of the lines about the whole run. NULL: the run was resumed after it, and has not ended. */
+static void set_line(json_t **line, json_t *to) {
+    json_decref(*line);
+    *line = json_incref(to);
 }
 
 static int take_object(struct reader *reader, json_t *line) {
@@ -77,12 +77,12 @@ static int take_object(struct reader *reader, json_t *line) {
             return wrong(reader, "\"%s\" is not a whole number from 0 to 1e15", "step");
     }
     if (step || json_object_get(line, "epoch")) {
-        forget_summary(reader->run);
+        set_line(&reader->run->summary, NULL);
+        set_line(&reader->run->losses, NULL);
         return take_numbers(reader, line);
     }
-    if (!json_object_get(line, "final_loss")) return SL_OK;
-    forget_summary(reader->run);
-    reader->run->summary = json_incref(line);
+    if (json_object_get(line, "goodput")) set_line(&reader->run->losses, line);
+    if (json_object_get(line, "final_loss")) set_line(&reader->run->summary, line);
     return SL_OK;
 }
 
@@ -135,6 +135,7 @@ int report_run_read(struct report_run *run, struct sl_error *error) {
 void report_run_free(struct report_run *run) {
     for (int q = 0; q < REPORT_QUANTITIES; q++) report_series_free(&run->series[q]);
     json_decref(run->summary);
+    json_decref(run->losses);
     free(run->name);
     free(run->metrics);
     free(run->trace);

@@ -27,6 +27,7 @@ enum report_quantity {
 struct report_run {
     char *name, *metrics, *trace; /* paths of its files; NULL: none */
     struct report_series series[REPORT_QUANTITIES];
+    json_t *losses;  /* the watcher's line about restarts; NULL: there is none */
     json_t *summary; /* the last line, written at the end of the run; NULL: the run has not ended */
     int cut;         /* number of the last line if it is incomplete, as during a run; otherwise 0 */
 };
