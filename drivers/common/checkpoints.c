@@ -56,7 +56,8 @@ const struct sl_option sl_checkpoint_table[] = {
          "the mesh (default: with engine mpi, mpirun -n and that size)"},
     {"restart-mesh", SL_OPTION_CHOICE, FIELD(restart_mesh), .value = "same|fewer", .read = "restart",
      .help = "with --restart, mesh for a run that died twice in a row without saving: same, or fewer: the next smaller "
-             "number of replicas that fits the batch and the model"},
+             "number of replicas that fits the batch and the model. With fewer, replicas also follow the file that "
+             "--hostfile in --launcher names, when it changes"},
     {0},
 };
 

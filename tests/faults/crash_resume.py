@@ -6,7 +6,8 @@ a kill, byte for byte (in parts: value for value, for threads write one file), a
 TAP. With SL_TEST_LONG set, 1,000 kills in place of 6.
 
 Then the same of runs that are started again from their steps in memory (--restart, --protect): a process of the run, its launcher or
-its watcher is killed, and a dead watcher is replaced. With --exact the mesh changes, too. SL_TEST_LONG: 300 kills in place of 8."""
+its watcher is killed, and a dead watcher is replaced. Many kills wait for a start, a commit to memory or a save. With --exact the mesh
+changes, too. SL_TEST_LONG: 300 kills in place of 8."""
 
 import argparse
 import array
@@ -305,22 +306,54 @@ def in_memory():
     return found
 
 
+def sealed():
+    """For the latest start and each of its places: which parts are sealed."""
+    starts = [start for name in in_memory() for start in os.scandir(f"/dev/shm/{name}") if start.is_dir()]
+    places = {}
+    latest = max(starts, key=lambda start: start.stat().st_mtime_ns, default=None)
+    for name in os.listdir(latest.path) if latest else []:
+        if ".part-" in name:
+            with open(os.path.join(latest.path, name), "rb") as part:
+                places.setdefault(name.split(".")[0], []).append(any(part.read(8)))
+    return list(places.values())
+
+
+def moment(run, resizing):
+    """What the run does now, as far as its files tell."""
+    try:
+        if resizing and resizing.poll() is None:
+            return "a resize"
+        if os.path.isdir(saved) and not all(name.endswith((".safetensors", ".index.json")) for name in os.listdir(saved)):
+            return "a save"
+        places = sealed()
+        if not any(map(any, places)) or not drivers_of(run.pid):
+            return "a start"
+        return "a step" if all(any(place) == all(place) for place in places) else "a commit"
+    except OSError:  # a file has just gone
+        return "a change"
+
+
 def protected_chain(whole, cell, seconds, most):
     """Up to MOST kills of one watched training: how many of each kind there were, and the errors."""
     shutil.rmtree(saved, ignore_errors=True)
     failures.clear()
     engine = chance.choice(engines)
     run = start(cell, engine, True)
-    kinds, story = {}, [engine]
+    kinds, story, resizing = {}, [engine], None
     while sum(kinds.values()) < most and not failures:
         time.sleep(chance.uniform(0.2, 1.05) * seconds[engine] if chance.random() < 0.7 else chance.uniform(0, 0.2))
         if run.poll() is not None:
             break
         if "--exact" in cell and chance.random() < 0.5:
-            subprocess.Popen([os.path.join(given.drivers, "resize"), saved, "--mesh", chance.choice(meshes)], stdout=subprocess.DEVNULL,
+            resizing = subprocess.Popen([os.path.join(given.drivers, "resize"), saved, "--mesh", chance.choice(meshes)], stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
             story.append("resize")
             time.sleep(chance.uniform(0, 0.3))
+        elif chance.random() < 0.6:
+            wanted, until = chance.choice(["a start", "a commit", "a save"]), time.monotonic() + 1
+            while moment(run, None) != wanted and time.monotonic() < until:
+                pass
+        now = moment(run, resizing)
         ranks = drivers_of(run.pid)
         launchers = [one for one in descendants(run.pid)[:1] if one not in ranks]
         kind = chance.choice(["process"] * 3 + ["launcher"] * 2 * bool(launchers) + ["watcher"])
@@ -331,7 +364,8 @@ def protected_chain(whole, cell, seconds, most):
         except ProcessLookupError:
             continue
         kinds[kind] = kinds.get(kind, 0) + 1
-        story.append(kind)
+        moments[now] = moments.get(now, 0) + 1
+        story.append(f"{kind} in {now}")
         if kind == "watcher":
             run.wait()
             end_orphans()
@@ -365,7 +399,8 @@ for number, cell in enumerate(chosen if given.kills else []):
         bad = [f"only {killed} of {wanted} kills came in time"]
     named = re.sub(r"--(hidden|batch|microbatches|dropout|data|model-dimension|n-heads|latent-dim|rope-dim|sequence|layers-per-block) \S+ ", "", cell)
     point(f"{named}: {killed} kills by {' and '.join(engines)}", bad)
-kinds, protected_cells = {}, [exact, *cells][: max(2, given.protected_kills // 6)] if given.protected_kills else []
+kinds, moments = {}, {}
+protected_cells = [exact, *cells][: max(2, given.protected_kills // 6)] if given.protected_kills else []
 for number, cell in enumerate(protected_cells):
     wanted = given.protected_kills * (number + 1) // len(protected_cells) - given.protected_kills * number // len(protected_cells)
     whole, seconds, bad = measure(cell)
@@ -380,6 +415,7 @@ for number, cell in enumerate(protected_cells):
         bad = [f"only {killed} of {wanted} kills came in time"]
     point(f"from memory: {cell.split('--mesh ')[1]} of {cell.split()[0]}: {killed} kills", bad)
 if kinds:
-    print("# from memory: " + ", ".join(f"{count} times a {kind}" for kind, count in sorted(kinds.items())))
+    print("# from memory: " + ", ".join(f"{count} times a {kind}" for kind, count in sorted(kinds.items())) + "; " +
+          ", ".join(f"{count} in {name}" for name, count in sorted(moments.items())))
 print(f"# {total} kills in {len(chosen)} cells, seed {given.seed}" + (f"; {hung} launchers hung when all had ended" if hung else ""))
 plan()

@@ -26,9 +26,9 @@ static const double time_to_end = 10, time_to_die = 5, time_to_unlock = 30;
 /* Seconds: time_to_tell for the other processes to print why they end, once one has ended; time_to_look between two
  * looks for processes; time_to_start for a launcher to start all processes on this machine. */
 static const double time_to_tell = 0.3, time_to_look = 0.02, time_to_start = 20;
-/* Seconds: time_to_see between two looks for a new step; time_to_rest between other looks; time_to_step for a run to
- * take the step before a resize, after which it is ended without the step. */
-static const double time_to_see = 0.002, time_to_rest = 0.05, time_to_step = 30;
+/* Seconds between two looks: time_to_see for a new step, time_to_look_again for other hosts, time_to_rest for others.
+ */
+static const double time_to_see = 0.002, time_to_look_again = 0.5, time_to_rest = 0.05;
 
 /* ---- a process ---- */
 
@@ -95,85 +95,13 @@ static bool is_lost(const struct sl_watcher *w, const struct sl_launched *launch
     return over && !w->asked && sl_protection_step(w->checkpoints->save) >= 0;
 }
 
-/* ---- requests ---- */
-
-/* Returns whether the run cannot continue on the mesh TEXT, and writes the reason to REASON. */
-static bool refuses_mesh(struct sl_watcher *w, char *text, struct sl_error *reason) {
-    const char *launcher = w->checkpoints->launcher;
-    struct sl_mesh mesh;
-    if (sl_mesh_parse(&mesh, text, reason)) return true;
-    if (strlen(text) >= MESH_TEXT) return sl_error_set(reason, SL_BAD_INPUT, "the mesh is too long") != SL_OK;
-    if (launcher && strcmp(w->engine, "local") != 0 && !strstr(launcher, "%n") && mesh.size != w->mesh.size)
-        return sl_error_set(reason, SL_BAD_INPUT,
-                            "--launcher \"%.80s\" starts the same number of processes each time: write %%n in place of "
-                            "that number",
-                            launcher) != SL_OK;
-    if (sl_restart_can_be_planned(w, false, text)) return false;
-    return sl_error_set(reason, SL_BAD_INPUT, "the run cannot be planned on %s: --dry-run says why", text) != SL_OK;
-}
-
-/* Takes a request for another mesh. */
-static void take_request(struct sl_watcher *w) {
-    char text[SL_CONTROL_TEXT];
-    struct sl_error reason = {0};
-    const int answer = sl_control_take(w->ear[1], text);
-    if (answer < 0) return;
-    if (w->asked) sl_error_set(&reason, SL_BAD_INPUT, "the run ends, by signal %d", w->asked);
-    if (*w->wanted || w->answer >= 0) sl_error_set(&reason, SL_BAD_INPUT, "the run is changing already");
-    if (reason.status || refuses_mesh(w, text, &reason)) {
-        sl_control_answer(answer, reason.message);
-        return;
-    }
-    snprintf(w->wanted, sizeof w->wanted, "%s", text);
-    w->after = sl_protection_step(w->checkpoints->save);
-    w->until = sl_now() + time_to_step;
-    w->answer = answer;
-}
-
-static void answer(struct sl_watcher *w, const char *text) {
-    sl_control_answer(w->answer, text);
-    w->answer = -1;
-}
-
-/* Notes the command line once the run has a step in memory: steps of other runs are gone then. */
-static void note_command(struct sl_watcher *w) {
-    if (w->ear[1] >= 0 && !w->noted) sl_command_file_write(w->checkpoints->save, w->options, w->command);
-    w->noted = true;
-}
-
-/* Notes a run's first new step, and answers a request for another mesh. Call it while the run trains. */
-static void note_step(struct sl_watcher *w) {
-    char text[SL_CONTROL_TEXT];
-    const int64_t step = sl_protection_step(w->checkpoints->save);
-    if (step < 0 || step == w->stale) return;
-    note_command(w);
-    const double pause = sl_losses_end(&w->losses, step);
-    *w->back = '\0';
-    if (w->answer < 0 || *w->wanted) return;
-    snprintf(text, sizeof text, SL_CONTROL_DONE "to %s after %" PRId64 " steps; %.1f MB moved, paused %.0f ms",
-             w->mesh_text, w->begins, 1e-6 * w->bytes, 1e3 * pause);
-    answer(w, text);
-}
-
 /* ---- a run ---- */
-
-/* Returns whether the run should end now for another mesh: it has taken another step, or the time is over. If no step
- * is in memory, refuses the request. */
-static bool is_due(struct sl_watcher *w) {
-    if (!*w->wanted || w->asked) return false;
-    const int64_t step = sl_protection_step(w->checkpoints->save);
-    if (step > w->after) return true;
-    if (sl_now() <= w->until) return false;
-    if (step >= 0) return true;
-    *w->wanted = '\0';
-    answer(w, "the run has no step in memory to go on from");
-    return false;
-}
 
 /* Returns the seconds until the watcher has to look again; negative: it need not, until something happens. */
 static double pause_of(const struct sl_watcher *w, bool starts, bool ends) {
     if (*w->wanted) return time_to_see;
-    return starts || ends || (w->protects && sl_losses_run(&w->losses)) ? time_to_look : -1;
+    if (starts || ends || (w->protects && sl_losses_run(&w->losses))) return time_to_look;
+    return w->protects && *w->hosts.path ? time_to_look_again : -1;
 }
 
 /* Waits for the child and returns its status, as waitpid does. If there are steps in memory, it ends the child when a
@@ -188,13 +116,14 @@ static int await_end(struct sl_watcher *w, pid_t child) {
         const bool starts = w->protects && w->launcher && launched.count < w->mesh.size && began == 0 &&
                             sl_now() < begin + time_to_start;
         if (starts) sl_launched_find(&launched, child, w->program);
-        if (w->protects && sl_losses_run(&w->losses)) note_step(w);
+        if (w->protects && sl_losses_run(&w->losses)) sl_restart_note_step(w);
         const int heard = sl_launched_wait(&launched, began == 0, w->ear, pause_of(w, starts, began > 0));
         if (heard == 0) pass_on(w, child);
-        if (heard == 1) take_request(w);
+        if (heard == 1) sl_restart_take_request(w);
+        if (w->protects) sl_restart_look_at_hosts(w);
         if (heard < 0 && began == 0 && sl_launched_ended(&launched, &w->rank)) began = sl_now();
         const bool dies = began > 0 && is_lost(w, &launched, began);
-        if (w->lost || (!dies && !is_due(w))) continue;
+        if (w->lost || (!dies && !sl_restart_is_due(w))) continue;
         w->lost = true;
         sl_launched_kill(child);
     }
@@ -355,7 +284,7 @@ static bool go_back(struct sl_watcher *w, const char *end, struct sl_error *erro
     *w->back = '\0';
     snprintf(text, sizeof text, "on %s %s before its first step: it goes on on %s", w->mesh_text, end, mesh);
     sl_remark("%s", text);
-    answer(w, text);
+    sl_restart_answer(w, text);
     return take_mesh(w, mesh, error);
 }
 
@@ -375,9 +304,12 @@ static bool goes_on(struct sl_watcher *w, int status, int restarts, struct sl_er
     await_lock(w);
     if (w->asked) return false;
     const bool found = find_checkpoint(w), stuck = is_stuck(w);
-    char why[2 * MESH_TEXT] = "", place[SL_MAX_PATH];
+    char why[2 * MESH_TEXT] = "", place[SL_MAX_PATH], mesh[MESH_TEXT];
     describe_place(w, found, place);
-    if (stuck && w->checkpoints->restart_mesh == SL_RESTART_FEWER && sl_restart_take_fewer(w, found)) {
+    if (sl_restart_mesh_of_hosts(w, mesh)) {
+        snprintf(why, sizeof why, " on %s: the launcher's hosts have changed", mesh);
+        if (sl_restart_take_mesh(w, mesh, error)) return false;
+    } else if (stuck && w->checkpoints->restart_mesh == SL_RESTART_FEWER && sl_restart_take_fewer(w, found)) {
         snprintf(why, sizeof why, " on %s: two runs in a row have saved nothing", w->mesh_text);
         w->fruitless = 0;
         if (sl_restart_begin_words(w, error)) return false;
@@ -437,7 +369,7 @@ static int supervise(struct sl_watcher *w, struct sl_error *error) {
         again = goes_on(w, status, restarts, error);
         restarts += again && w->losses.count[SL_LOST_BY_RESIZE] == before;
     } while (again);
-    answer(w, "the run has ended");
+    sl_restart_answer(w, "the run has ended");
     return exit_status(status);
 }
 
@@ -454,6 +386,8 @@ int sl_restart(const struct sl_options *options, const char *command, const stru
     int status = sl_restart_check(&w, &error);
     if (status == SL_OK) status = sl_mesh_parse(&w.mesh, common->mesh, &error);
     if (status == SL_OK) status = sl_restart_begin_words(&w, &error);
+    w.full = w.mesh;
+    if (w.launcher) sl_hosts_open(&w.hosts, w.argv, w.head);
     w.protects = sl_option_given(options, "protect") ? checkpoints->protect : w.launcher != NULL;
     if (status == SL_OK) {
         hold_signals(&w);

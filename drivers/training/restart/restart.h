@@ -9,7 +9,8 @@
  *
  * With --restart-mesh fewer, two runs in a row that died before saving a checkpoint mean that some processes are
  * missing for good. The next run has fewer replicas: the size of its data axis is the largest proper divisor of the
- * present size with which a dry run of the command line succeeds. */
+ * present size with which a dry run of the command line succeeds. When the launcher's file of hosts changes
+ * (drivers/training/restart/hosts.h), it has as many of the replicas as the hosts take. */
 #ifndef SL_DRIVERS_TRAINING_RESTART_RESTART_H
 #define SL_DRIVERS_TRAINING_RESTART_RESTART_H
 

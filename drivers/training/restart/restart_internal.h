@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "drivers/training/restart/control.h"
+#include "drivers/training/restart/hosts.h"
 #include "drivers/training/restart/losses.h"
 #include "drivers/training/restart/restart.h"
 
@@ -19,6 +20,8 @@ struct sl_watcher {
     char *launcher;         /* its words begin argv; NULL: the program is started directly */
     int head, count, words; /* words of argv: the launcher's, those before the options, and all */
     char **argv;
+    struct sl_mesh full;       /* of the command line, or of the last resize: a run that has shrunk grows to it */
+    struct sl_hosts hosts;     /* of the launcher */
     struct sl_mesh mesh;       /* of the next run */
     char mesh_text[MESH_TEXT]; /* if different from the command line's mesh; else "" */
     bool protects;             /* steps are kept in memory */
@@ -60,5 +63,22 @@ bool sl_restart_can_be_planned(struct sl_watcher *w, bool goes_on, char *text);
 int sl_restart_take_mesh(struct sl_watcher *w, const char *text, struct sl_error *error);
 /* Makes the next run's mesh smaller; returns false, without changes, if no smaller one can be planned. */
 bool sl_restart_take_fewer(struct sl_watcher *w, bool goes_on);
+/* If the launcher's hosts have changed, writes the mesh for them to TEXT: the full one, or the most replicas that they
+ * take. Returns whether the run is to continue on this mesh, which is not its present one. */
+bool sl_restart_mesh_of_hosts(struct sl_watcher *w, char text[MESH_TEXT]);
+
+/* ---- while a run trains ---- */
+
+/* Takes a request for another mesh. */
+void sl_restart_take_request(struct sl_watcher *w);
+/* Wants another mesh if the hosts have changed. */
+void sl_restart_look_at_hosts(struct sl_watcher *w);
+/* Notes a run's first new step, and answers a request for another mesh. */
+void sl_restart_note_step(struct sl_watcher *w);
+/* Returns whether the run should end now for another mesh: it has taken another step, or the time is over. If no step
+ * is in memory, refuses the request. */
+bool sl_restart_is_due(struct sl_watcher *w);
+/* Answers the request, if there is one. */
+void sl_restart_answer(struct sl_watcher *w, const char *text);
 
 #endif

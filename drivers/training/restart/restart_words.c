@@ -157,20 +157,33 @@ int sl_restart_take_mesh(struct sl_watcher *w, const char *text, struct sl_error
     return sl_restart_begin_words(w, error);
 }
 
+/* Finds the most replicas, at most MOST, that divide those of BASE, need at most SLOTS processes and can be planned.
+ * TEXT receives the mesh; false: there is none. */
+static bool find_replicas(struct sl_watcher *w, bool goes_on, const struct sl_mesh *base, int most, int slots,
+                          char text[MESH_TEXT]) {
+    const int axis = sl_mesh_find_axis(base, "data"), size = axis < 0 ? 1 : base->axis[axis].size;
+    for (int replicas = most < size ? most : size; replicas >= 1; replicas--) {
+        struct sl_mesh mesh = *base;
+        if (axis >= 0) mesh.axis[axis].size = replicas;
+        mesh.size = base->size / size * replicas;
+        sl_mesh_print(&mesh, text, MESH_TEXT);
+        if (size % replicas == 0 && mesh.size <= slots && sl_restart_can_be_planned(w, goes_on, text)) return true;
+    }
+    return false;
+}
+
 /* Makes the next run's mesh smaller; returns false, without changes, if no smaller one can be planned. */
 bool sl_restart_take_fewer(struct sl_watcher *w, bool goes_on) {
     const int axis = sl_mesh_find_axis(&w->mesh, "data"), size = axis < 0 ? 1 : w->mesh.axis[axis].size;
-    for (int fewer = size / 2; fewer >= 1; fewer--) {
-        char text[MESH_TEXT];
-        struct sl_mesh mesh = w->mesh;
-        if (size % fewer) continue;
-        mesh.axis[axis].size = fewer;
-        mesh.size = w->mesh.size / size * fewer;
-        sl_mesh_print(&mesh, text, sizeof text);
-        if (!sl_restart_can_be_planned(w, goes_on, text)) continue;
-        w->mesh = mesh;
-        snprintf(w->mesh_text, sizeof w->mesh_text, "%s", text);
-        return true;
-    }
-    return false;
+    char text[MESH_TEXT];
+    if (!find_replicas(w, goes_on, &w->mesh, size / 2, INT_MAX, text)) return false;
+    snprintf(w->mesh_text, sizeof w->mesh_text, "%s", text);
+    return sl_mesh_parse(&w->mesh, text, NULL) == SL_OK;
+}
+
+bool sl_restart_mesh_of_hosts(struct sl_watcher *w, char text[MESH_TEXT]) {
+    char present[MESH_TEXT];
+    if (w->checkpoints->restart_mesh != SL_RESTART_FEWER || !sl_hosts_have_changed(&w->hosts)) return false;
+    sl_mesh_print(&w->mesh, present, sizeof present);
+    return find_replicas(w, false, &w->full, INT_MAX, sl_hosts_slots(&w->hosts), text) && strcmp(text, present) != 0;
 }

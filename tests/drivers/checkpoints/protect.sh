@@ -227,11 +227,56 @@ refuses '0 arguments: give one, the directory' --mesh data=2
 refuses 'no mesh: give --mesh' saved
 refuses "'data' is not NAME=SIZE" saved --mesh data
 
+# A cluster whose file of hosts loses a host, and gets it back; then it loses a host with the run.
+cat >cluster <<'END'
+#!/bin/sh
+[ "$2" -le "$(sed -n 's/.* slots=//p' "$4" | awk '{ all += $1 } END { print all }')" ] || exit 1
+echo "$2" >>asked
+shift 4
+exec "$@"
+END
+chmod +x cluster
+hosts() {
+    printf '%s slots=2 # of its own\n' "$@" >hosts
+}
+# trains NUMBER...: the launcher has started these numbers of processes, and the last ones have taken two steps.
+trains() {
+    tries=0
+    until [ "$(tr '\n' ' ' <asked)" = "$* " ] || ! lives $pid || [ $((tries += 1)) -gt 5000 ]; do sleep 0.01; done
+    line=$(wc -l <metrics)
+    until [ "$(wc -l <metrics)" -gt $((line + 1)) ] || ! lives $pid || [ $((tries += 1)) -gt 10000 ]; do sleep 0.01; done
+}
+rm -rf saved
+: >metrics
+: >asked
+driver=$drivers/transformer
+steps=600
+call train $small --mesh data=1 --steps $steps --save undisturbed
+hosts one two
+"$driver" train $small --mesh data=4 --steps $steps --save saved --save-every 1000 --restart 9 --protect 1 --delay-ms 3 --restart-mesh fewer \
+    --metrics metrics --launcher './cluster -n %n --hostfile hosts' >out 2>err </dev/null &
+pid=$!
+trains 4
+hosts one
+trains 4 2
+hosts one two
+trains 4 2 4
+kill -STOP $pid
+hosts two
+kill -KILL $(child)
+kill -CONT $pid
+ends
+[ $status = 0 ] && [ "$(tr '\n' ' ' <asked)" = '4 2 4 2 ' ]
+point 'replicas follow the hosts of the launcher'
+"$drivers/diff" saved undisturbed >out 2>err
+grep -q ' 0 differ, 0 are only in A, 0 only in B: equal' out
+point 'to the digits of an undisturbed run'
+
 # Other users are not heard, even if the socket is open to them; nor do they answer.
 if chown 12345 told 2>/dev/null; then
     driver=$drivers/transformer control=$left.control
     umask 0
-    "$driver" train $small --mesh data=1 --steps 400 --save saved --resume saved --save-every 1000 --restart 1 --protect 1 --delay-ms 1 >out 2>err </dev/null &
+    "$driver" train $small --mesh data=1 --steps 2000 --save saved --resume saved --save-every 10000 --restart 1 --protect 1 --delay-ms 1 >out 2>err </dev/null &
     pid=$!
     umask 022
     tries=0
