@@ -197,13 +197,13 @@ point 'after values that are not finite it does not go on from memory'
 
 rm -rf saved
 driver=$drivers/transformer
-small='--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 2 --batch 8 --microbatches 2
+small='--model-dimension 16 --n-heads 2 --latent-dim 8 --rope-dim 4 --sequence 8 --layers-per-block 1 --blocks 3 --batch 8 --microbatches 2
     --exact data=4'
 steps=150
 call train $small --mesh data=1 --steps $steps --save exact
-"$driver" train $small --mesh data=1 --steps $steps --save saved --save-every 1000 --restart 1 --protect 1 --delay-ms 1 >out 2>err </dev/null &
+"$driver" train $small --mesh pipe=2 --steps $steps --save saved --save-every 1000 --restart 1 --protect 1 --delay-ms 1 >out 2>err </dev/null &
 pid=$!
-for mesh in data=4,pipe=2 data=2 pipe=2; do
+for mesh in data=4,pipe=2 pipe=3 data=2,pipe=3; do
     tries=0
     until "$drivers/resize" saved --mesh $mesh >told 2>why || ! lives $pid || [ $((tries += 1)) -gt 100 ]; do sleep 0.02; done
     cat told why
