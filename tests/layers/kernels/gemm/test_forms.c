@@ -1,5 +1,6 @@
 /* test_forms.c - kernels whose results have several forms leave the same values in each: floats, rounded floats, bf16;
- * in rows of which four elements can be read at once, and in others. */
+ * in rows of which four elements can be read at once, and in others; in rows of more elements than a GPU's team has
+ * threads, and of fewer. */
 #include "tests/rigs/kernel_levels.h"
 #include "tests/rigs/numbers.h"
 
@@ -18,9 +19,9 @@ static void expect_form(const float *want, size_t n, const float *x, bool rounds
 static void rotated_heads(void **state) {
     (void)state;
     struct numbers numbers = {41};
-    const size_t widths[] = {6, 8, 22}, rows = 5, heads = 3;
+    const size_t widths[] = {6, 8, 22, 90}, rows = 5, heads = 3;
     FOR_EACH_LEVEL(kernels) {
-        for (size_t w = 0; w < 6; w++) {
+        for (size_t w = 0; w < 8; w++) {
             const size_t width = widths[w / 2], n = rows * heads * width;
             const bool halves = w % 2;
             float *x = random_device_floats(&numbers, n, -1.0f, 1.0f), *y = device_floats(n), *want = device_floats(n);
@@ -45,9 +46,11 @@ static void rotated_heads(void **state) {
 static void copied_blocks(void **state) {
     (void)state;
     struct numbers numbers = {42};
-    enum { ROWS = 5, MOST = 40, STRIDE = 44 };
+    enum { ROWS = 5, STRIDE = 268 };
+    static const size_t widths[] = {37, 38, 39, 40, 261, 262, 263, 264};
     FOR_EACH_LEVEL(kernels) {
-        for (size_t cols = MOST - 3; cols <= MOST; cols++) {
+        for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+            const size_t cols = widths[w];
             float *x = random_device_floats(&numbers, ROWS * STRIDE, -1.0f, 1.0f), *y = device_floats(ROWS * STRIDE);
             uint16_t *stored = device_array(ROWS * STRIDE, sizeof *stored);
             for (int form = 0; form < 4; form++) {
@@ -69,20 +72,21 @@ static void copied_blocks(void **state) {
 static void looked_up_rows(void **state) {
     (void)state;
     struct numbers numbers = {43};
-    enum { ROWS = 6, COLS = 10, COUNT = 4, FIRST = 3 };
-    FOR_EACH_LEVEL(kernels) {
-        float *table = random_device_floats(&numbers, COUNT * COLS, -1.0f, 1.0f), *y = device_floats(ROWS * COLS);
-        uint16_t *half = settle(table, COUNT * COLS), *stored = device_array(ROWS * COLS, sizeof *stored);
+    enum { ROWS = 6, COUNT = 4, FIRST = 3 };
+    FOR_EACH_LEVEL(kernels)
+    for (size_t cols = 10; cols < 300; cols += 251) {
+        float *table = random_device_floats(&numbers, COUNT * cols, -1.0f, 1.0f), *y = device_floats(ROWS * cols);
+        uint16_t *half = settle(table, COUNT * cols), *stored = device_array(ROWS * cols, sizeof *stored);
         int32_t *tokens = device_array(ROWS, sizeof *tokens);
         for (int32_t r = 0; r < ROWS; r++) tokens[r] = FIRST - 1 + r;
         for (int form = 0; form < 8; form++) {
             const bool floats = form % 2, halves = form / 2 % 2, rounds = !floats || form / 4;
-            kernels->sequence->lookup(ROWS, COLS, tokens, FIRST, COUNT,
-                                      halves ? sl_rows_bf16(half) : sl_rows_f32(table), COLS,
+            kernels->sequence->lookup(ROWS, cols, tokens, FIRST, COUNT,
+                                      halves ? sl_rows_bf16(half) : sl_rows_f32(table), cols,
                                       sl_out_of(floats ? y : NULL, rounds, rounds ? stored : NULL));
-            for (size_t i = 0; i < ROWS * COLS; i++) {
-                const int32_t place = tokens[i / COLS] - FIRST;
-                const float want = place >= 0 && place < COUNT ? table[(size_t)place * COLS + i % COLS] : 0.0f;
+            for (size_t i = 0; i < ROWS * cols; i++) {
+                const int32_t place = tokens[i / cols] - FIRST;
+                const float want = place >= 0 && place < COUNT ? table[(size_t)place * cols + i % cols] : 0.0f;
                 expect_form(&want, 1, floats ? y + i : NULL, false, rounds ? stored + i : NULL);
             }
         }
@@ -94,9 +98,9 @@ static void looked_up_rows(void **state) {
 static void sums_of_rows(void **state) {
     (void)state;
     struct numbers numbers = {44};
-    const size_t rows = 9, widths[] = {5, 64, 71};
+    const size_t rows = 9, widths[] = {5, 64, 71, 300};
     FOR_EACH_LEVEL(kernels) {
-        for (size_t w = 0; w < 3; w++) {
+        for (size_t w = 0; w < 4; w++) {
             const size_t cols = widths[w];
             float *x = random_device_floats(&numbers, rows * cols, -1.0f, 1.0f), *sums = device_floats(rows);
             kernels->published->row_sums(rows, cols, x, sums);
@@ -180,23 +184,25 @@ static void gradients_of_many_rows(void **state) {
 static void rounded_gradients_of_shares(void **state) {
     (void)state;
     struct numbers numbers = {47};
-    enum { ROWS = 5, COLS = 37, N = ROWS * COLS };
-    FOR_EACH_LEVEL(kernels) {
-        float *x = random_device_floats(&numbers, N, -1.0f, 1.0f), *dy = random_device_floats(&numbers, N, -1.0f, 1.0f);
-        float *gamma = random_device_floats(&numbers, COLS, 0.5f, 1.5f);
+    enum { ROWS = 5 };
+    FOR_EACH_LEVEL(kernels)
+    for (size_t cols = 37; cols < 300; cols += 224) {
+        const size_t n = ROWS * cols;
+        float *x = random_device_floats(&numbers, n, -1.0f, 1.0f), *dy = random_device_floats(&numbers, n, -1.0f, 1.0f);
+        float *gamma = random_device_floats(&numbers, cols, 0.5f, 1.5f);
         float *rstd = random_device_floats(&numbers, ROWS, 0.5f, 2.0f);
         float *dots = random_device_floats(&numbers, ROWS, -1.0f, 1.0f);
-        float *summand = random_device_floats(&numbers, N, -1.0f, 1.0f), *want = device_floats(N),
-              *dx = device_floats(N);
-        uint16_t *half_x = settle(x, N), *stored = device_array(N, sizeof *stored);
+        float *summand = random_device_floats(&numbers, n, -1.0f, 1.0f), *want = device_floats(n),
+              *dx = device_floats(n);
+        uint16_t *half_x = settle(x, n), *stored = device_array(n, sizeof *stored);
         for (int half = 0; half < 2; half++) {
             const struct sl_rows from = half ? sl_rows_bf16(half_x) : sl_rows_f32(x);
             for (int form = 0; form < 3; form++) { /* first the float32 that the others round */
                 uint16_t *copy = form > 1 ? stored : NULL;
                 const struct sl_out to = sl_out_of(form ? dx : want, form > 0, copy);
-                kernels->norms->rms_norm_backward(1, ROWS, COLS, 2 * COLS, sl_rows_f32(dy), from, rstd, gamma, dots,
+                kernels->norms->rms_norm_backward(1, ROWS, cols, 2 * cols, sl_rows_f32(dy), from, rstd, gamma, dots,
                                                   sl_rows_f32(summand), to, NULL, NULL, NULL);
-                if (form) expect_form(want, N, dx, true, copy);
+                if (form) expect_form(want, n, dx, true, copy);
             }
         }
         void *const arrays[] = {x, dy, gamma, rstd, dots, summand, want, dx, half_x, stored};
