@@ -143,7 +143,7 @@ static void devices_agree(void **state) {
 /* So many members that sums of blocks are added in blocks, too. */
 static void blocks_of_many_are_added(void **state) {
     (void)state;
-    enum { MANY = SL_SUM_BLOCK * SL_SUM_BLOCK + 2, ELEMENTS = 2 };
+    enum { MANY = SL_SUM_BLOCK * SL_SUM_BLOCK + 2, ELEMENTS = 4 };
     static const int counts[] = {SL_SUM_BLOCK + 1, MANY};
     static const void *in[MANY];
     static float values[2][MANY];
@@ -153,8 +153,13 @@ static void blocks_of_many_are_added(void **state) {
     for (enum sl_dtype dtype = SL_F32; dtype <= SL_F16; dtype++) {
         for (int k = 0; dtype != SL_I32 && k < MANY; k++) {
             in[k] = all + (size_t)k * ELEMENTS * sizeof(float);
-            for (size_t i = 0; i < ELEMENTS; i++)
-                sl_store_float(dtype, (void *)(uintptr_t)in[k], i, 1.0f / (float)(1 + (i * 7 + (size_t)k * 13) % 101));
+            for (size_t i = 0; i < ELEMENTS; i++) { /* the last ones are infinite, or have no exponent of f16's */
+                const float value = 1.0f / (float)(1 + (i * 7 + (size_t)k * 13) % 101);
+                sl_store_float(dtype, (void *)(uintptr_t)in[k], i,
+                               i == 2   ? 0x1p-22f * (float)(k % 7 - 3)
+                               : i == 3 ? INFINITY
+                                        : value);
+            }
         }
         for (int c = 0; dtype != SL_I32 && c < 4; c++) {
             const int count = counts[c / 2];
@@ -167,6 +172,21 @@ static void blocks_of_many_are_added(void **state) {
         }
     }
     release_array(all);
+}
+
+/* So many members that the sums of blocks of blocks are added in blocks, too; all have the same array. */
+static void blocks_of_blocks_are_added(void **state) {
+    (void)state;
+    enum { MANY = SL_SUM_BLOCK * SL_SUM_BLOCK * SL_SUM_BLOCK + 1 };
+    static const void *in[MANY];
+    const struct sl_matrices two = sl_one_array(2);
+    float *own = device_floats(2), *out = device_floats(2);
+    own[0] = 1.0f, own[1] = -2.0f;
+    for (int k = 0; k < MANY; k++) in[k] = own;
+    sl_reduce_on_device(SL_SUM, SL_F32, 1, &two, MANY, in, 1, (void *[]){out});
+    assert_true(out[0] == (float)MANY && out[1] == -2.0f * (float)MANY);
+    release_array(own);
+    release_array(out);
 }
 
 /* Reduces matrices with gaps between rows; the gaps of the outputs stay unchanged. */
@@ -200,9 +220,9 @@ static void rows_may_lie_apart(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_levels_agree), cmocka_unit_test(devices_agree),
-                                       cmocka_unit_test(blocks_of_many_are_added),
-                                       cmocka_unit_test(rows_may_lie_apart)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_levels_agree), cmocka_unit_test(devices_agree), cmocka_unit_test(blocks_of_many_are_added),
+        cmocka_unit_test(blocks_of_blocks_are_added), cmocka_unit_test(rows_may_lie_apart)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     x = device_array(MEMBERS, sizeof *x), y = device_array(MEMBERS, sizeof *y);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
