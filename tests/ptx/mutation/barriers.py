@@ -2,8 +2,8 @@
 it there are no two of the same array, one of them a store, unless both are of thread 0.
 
 An array is a shared variable, or the memory of a pointer among the kernel's parameters: different ones are taken to be
-different, as the library's functions have it. In global memory each element is taken to have its own thread, which the checker
-watches; atomic operations need no barrier.
+different, as the library's functions have it. Atomic operations need no barrier. Nothing here proves that each element of
+global memory has its own thread: if a barrier keeps nothing else apart, tests and the checker have their say first.
 """
 import re
 
@@ -142,7 +142,7 @@ def around(accesses, barrier):
                 if is_barrier(s):
                     stopped = True
                     break
-                if s.name in ACCESSES and "param" not in s.mods:
+                if s.name in ACCESSES and not {"param", "local"} & set(s.mods):
                     found |= accesses.of(s, block)
             if not stopped:
                 for near in onward(block):
@@ -156,14 +156,18 @@ def around(accesses, barrier):
     return walk(home, home.body[:at][::-1], before), walk(home, home.body[at + 1 :], after)
 
 
-def keeps_nothing_apart(kernel, shared, barrier):
-    """A parameter's array needs no barrier, as each element has its thread; ANY may be shared memory, if the kernel has some."""
-    if not shared:
-        return True
+def may_be_one(array, other, shared):
+    """Whether two names may be of the same memory."""
+    return array == other or ANY in (array, other) or GLOBAL in (array, other) and not {array, other} & shared
+
+
+def keeps_nothing_apart(kernel, shared, barrier, own_elements=False):
+    """OWN_ELEMENTS: each element of global memory is taken to have its own thread. Then a name that is not known may still be of shared
+    memory, if the kernel has some."""
     front, behind = around(Accesses(kernel, shared), barrier)
     for array, stores, alone in front:
         for other, stores_too, alone_too in behind:
-            same = array == other or ANY in (array, other)
-            if same and (stores or stores_too) and not (alone and alone_too) and not (array == other and array not in shared and array != ANY):
+            conflict = (stores or stores_too) and not (alone and alone_too) and may_be_one(array, other, shared)
+            if conflict and not (own_elements and not ({array, other} & (shared | {ANY}) if shared else ())):
                 return False
     return True

@@ -1,4 +1,4 @@
-"""equivalent.py - changes that no program can notice: by rules about the PTX, and by a list of others with the reason."""
+"""equivalent.py - changes that no program can notice, by rules about the PTX; listed.py has others."""
 import collections
 import functools
 import re
@@ -6,63 +6,6 @@ import re
 import barriers
 import flow
 from changes import FLOATS, NUMBER
-
-# (kernel, kind, the source line, the instruction, reason): regular expressions that match all of it, for mutants that no test notices.
-LIST = [
-    (r".*", "a row beyond the end", r".*", r"setp\.gt\.u32 %p\d+, %r\d+, 2",
-     "a reduction over warps has one more round, in which each lane keeps its own value"),
-    (r"attention_forward.*", "an accumulator not cleared", r"(FORWARD|KERNELS)\(.*", r"mov\.f32 .*, 0f00000000",
-     "what there is before a row's first keys is multiplied by 0"),
-    (r"attention_keys_any.*", "a wait of cp.async removed", r".*", r"cp\.async\.wait_all",
-     "a team's own rows are not copied there; tests notice the other wait"),
-    (r".*", "(a row beyond the end|a constant off by one|another comparison)", r".*", r"setp\.[lg][te]\.u64 %p\d+, %rd\d+, -\d", "whether an index is near 2^64"),
-    (r".*", "a load of another width", r".*", r"ld\.(shared|local)\.u64 .*", "an index has at most 32 bits in tests: addresses, which have more, are noticed"),
-    (r"drop_parts", "a constant off by one", r"x = x > 89\.0f \? 89\.0f : x;", r"selp\.f32 .*", "one over more than e^89 is zero"),
-    (r"scatter_add", "another comparison", r"SL_IN_BLOCK\(\)", r"setp\.ne\.s64 .*", "a block has one column on GPUs"),
-    (r"add_(parts|balance|losses)|softmax_losses", "another comparison", r"(SL_ROWS\(|for \(size_t once = 0; once < 1; ).*", r"setp\.ne\.s(32|64) .*, 0",
-     "one row has one block"),
-    (r".*", "another comparison", r"SL_(LANES|ADDS)\(reduction.*", r"setp\.gt\.u32 %p\d+, %r\d+, 2",
-     "a reduction over warps has one more round, in which each lane keeps its own value"),
-    (r"attention_forward.*", "another comparison", r"if \(next < end\) bring_keys\(.*", r"setp\.gt\.u32 .*", "a block of no keys is brought"),
-    (r".*", "another comparison", r"const bool subnormal = .*", r"setp\.lt\.f32 .*", "the smallest normal number has the same logarithm either way"),
-    (r".*", "a constant off by one", r"for \(size_t r = 0; r < count; r\+\+\) \{", r"setp\.eq\.s64 .*, 0", "whether a loop's end is beyond all numbers"),
-    (r".*", "a constant off by one", r".*", r"and\.b64 .*, -4294967296", "short numbers are divided as long ones are"),
-    (r"attention_.*", "a lane's index off by one", r"for \(int step = 1; step < 4; step \*= 2\).*", r"shfl\.sync\.bfly\.b32 .*, 2, 31, -1",
-     "a lane's neighbour has the same"),
-    (r".*", "(another comparison|a row beyond the end)", r"SL_(LANES|ADDS)\(reduction.*", r"setp\.lt\.u32 %p\d+, %r\d+, %r\d+",
-     "a lane behind those that are added has another sum, which nothing reads"),
-    (r".*", "a load of another width", r"SL_(LANES|ADDS)\(reduction\(\+.*", r"ld\.shared\.f32 %f\d+, \[_shared\d+\]", "a sum begins at zero"),
-    (r".*", "a row beyond the end", r"for \(size_t i = 0; i < n; i \+= SL_FOUR\).*", r"min\.u64 .*", "the next thread has that element, too, and stores the same"),
-    (r"whole_norm_forward.*", "a constant off by one", r"SL_THREADS\(\)", r"setp\.eq\.s64 .*, 0", "another of a row's threads stores the same"),
-    (r"whole_norm_.*", "a row beyond the end", r"for \(size_t t = 0; t < TOGETHER \* ALONG; t\+\+\) \{", r"min\.u64 .*, 127",
-     "another thread does that, too, and stores the same"),
-    (r".*", "another comparison", r"for \(size_t i = 0; i < n; i \+= SL_FOUR\) SL_BY_FOUR.*", r"setp\.ge\.u64 .*", "the first of four elements is never beyond the end"),
-    (r"reduce_\w+", "an accumulator not cleared", r"", r"mov\.f32 .*, 0f00000000", "the value of an element that has none of the types"),
-    (r"reduce_\w+", "another comparison", r"return \(struct place\)\{at, at, left < SL_BLOCK .*", r"setp\.ne\.s64 .*", "a block begins before the last column"),
-    (r"attention_.*", "an accumulator not cleared", r"read\[i\] = row \+ i \* down < count \? .*", r"mov\.f32 .*, 0f00000000",
-     "rows behind the last one have weights of zero"),
-    (r"whole_norm_backward.*", "an add for a sub", r"SL_THREADS\(\)", r"add\.s64 (%rd\d+), \1, %rd\d+", "a block has fewer rows than threads: none has a second turn"),
-    (r"largest_bits", "a row beyond the end", r"for \(size_t p = 0; p < SL_PARTS; p\+\+\) most = .*", r"min\.u64 .*",
-     "another thread has that number, too, and the largest stays"),
-    (r"(sum|merge)_\w+", "a lane's index off by one", r"", r"mov\.u32 %r1, %tid\.x", "thread 0 clears a shared variable that is set before it is read"),
-    (r"attention_\w+_64", "an add for a sub", r"for \(uint32_t c = thread % 16 \* 4; c < x\.columns; c \+= 64\) \{", r"add\.s32 .*, 64",
-     "a head has 64 columns at most"),
-    (r"attention_(queries|keys).*", "an accumulator not cleared", r"own->\w+\[d\]\[l\]\[i\] = query < count \? .*", r"mov\.f32 .*, 0f00000000",
-     "nothing is stored of rows beyond the last query"),
-    (r"attention_queries.*", "a predicate negated", r"own->logsum\[d\]\[l\]\[i\] = .*", r"@%p\d+ bra .*", "another of a row's lanes stores the delta, which all of them have"),
-    (r"attention_.*", "(a row beyond the end|a constant off by one|another comparison)", r"for \(uint32_t row = thread / across; row < all; .*", r"setp\.lt\.u32 .*, \d+",
-     "a thread's rows are 16 or 32 apart, and begin below 8"),
-    (r".*", "a load of another width", r".*", r"st\.shared\.u32 \[_ZN4ompx5state9TeamState.*", "OpenMP keeps a number of threads there, which has 16 bits"),
-    (r".*", "a constant off by one", r".*", r"setp\.lt\.u32 %p\d+, %r\d+, 33", "whether a team is one warp: teams have whole warps"),
-    (r".*", "a constant off by one", r".*", r"mov\.f32 .*, 0f00000000", "a sum that begins at 6e-39 is rounded to the same"),
-    (r"softmax_gradient", "an accumulator not cleared", r"SL_ROWS\(.*", r"mov\.f32 .*, 0f00000000", "the factor of a row without a label is not read"),
-    (r"forward", "an offset off by an element", r"for \(size_t c = 0; c < query->depth / pack; c\+\+\) group->q.*", r"st\.u32 .*",
-     "each lane of a head is set again; the others are not read"),
-    (r".*", "another comparison", r"return x < -126\.0f \? 0\.0f : e;.*", r"setp\.lt\.f32 .*", "for x = -126 alone 2^-126 is 0"),
-    (r"attention_queries.*", "an add for a sub", r"for \(size_t e = from \+ c; e < from \+ c \+ 2; e\+\+\)", r"add\.s64 .*, -?\d+",
-     "whether a loop's end is beyond all numbers"),
-]
-
 
 CONSTANT = re.compile(NUMBER.pattern + r"|0[fd][0-9A-F]+$")
 OF_BLOCKS = {"%ctaid.x", "%nctaid.x", "parameter", "number"}  # results made of these are the same in all threads of a block
@@ -135,17 +78,12 @@ def the_larger(kernel, instruction, new):
     return all(s.name == "selp" and set(s.ops[1:3]) == pair for s in uses(kernel, instruction.ops[0]))
 
 
-def numbers(kernel):
-    """Registers that one mov gives a number."""
-    return {r: s[0].ops[1] for r, s in writers(kernel).items()
-            if len(s) == 1 and s[0].name == "mov" and not s[0].guard and NUMBER.match(s[0].ops[1])}
-
-
 def adds_nothing(kernel, instruction, new):
-    """An addition or subtraction of zero."""
-    known = numbers(kernel)
-    return (instruction.name in ("add", "sub") and len(new) == 1 and new[0].name != instruction.name
-            and known.get(instruction.ops[2], instruction.ops[2]) == "0")
+    """An addition or subtraction of zero, or of a number that only a second turn changes from zero."""
+    if instruction.name not in ("add", "sub") or len(new) != 1 or new[0].name == instruction.name or new[0].ops != instruction.ops:
+        return False
+    first = [s for s in makers_of(kernel, instruction.ops[2]) if id(s) not in of_second_turns(kernel)]
+    return instruction.ops[2] == "0" or bool(first) and all(s.name == "mov" and not s.guard and s.ops[1] == "0" for s in first)
 
 
 def narrow_reads(kernel, instruction, new):
@@ -418,29 +356,83 @@ def the_next_block_has_it(kernel, instruction, new):
     return barriers.ANY not in read | changed and not read & changed
 
 
-def stores_the_same(kernel, block):
-    """It stores nothing but shared variables, and what it stores is the same in all of the block."""
-    return bool(block.body) and all(
-        s.name == "mov" or s.name == "st" and "shared" in s.mods and barriers.PLAIN.match(s.ops[0])
-        and (CONSTANT.match(s.ops[1]) or made_of(kernel, s.ops[1]) <= OF_BLOCKS) for s in block.body)
+def past_nothing(block):
+    """The block, or the first one behind it with instructions, if no other way leads there."""
+    while not block.body and len(block.targets) == 1 and len(block.targets[0].sources) == 1:
+        block = block.targets[0]
+    return block
+
+
+def meets_at_once(block, statements, onward):
+    """Whether a barrier is the first of the statements, or of the blocks ONWARD, that meets other threads or memory; an end is one, too."""
+    for _ in range(4):
+        for s in statements:
+            if barriers.is_barrier(s) or s.name in flow.MEETINGS | barriers.ACCESSES | {"atom", "red", "call"}:
+                return barriers.is_barrier(s)
+        near = onward(block)
+        if not near:
+            return bool(block.end) and block.end.name == "ret"
+        if len(near) > 1:
+            return False
+        block = near[0]
+        statements = block.body if onward(block) is block.targets else block.body[::-1]
+    return False
+
+
+def is_between_barriers(block):
+    """Whether threads that do not take the block wait in a barrier in front of it and in one behind it."""
+    if len(block.sources) != 1 or len(block.targets) != 1:
+        return False
+    source, target = block.sources[0], block.targets[0]
+    while not source.body and len(source.sources) == 1:
+        source = source.sources[0]
+    return meets_at_once(target, target.body, lambda b: b.targets) and meets_at_once(source, source.body[::-1], lambda b: b.sources)
+
+
+def stores_the_same(kernel, blocks, block):
+    """Whether its stores, and their addresses, are the same in all of the block of threads: made of its number and of sizes, or, between barriers,
+    of shared variables that it does not change."""
+    changed = {s.ops[0] for s in block.body if s.name == "st"}
+    own = set()  # registers that it has made the same
+
+    def same(operand):
+        words = re.findall(r"%[\w$.]+", operand)
+        return all(w in own or w in OF_BLOCKS or w in kernel.registers and set() != made_of(kernel, w) <= OF_BLOCKS for w in words)
+
+    for s in block.body:
+        if s.guard or s.name in flow.MEETINGS | {"atom", "red", "call", "cp"}:
+            return False
+        plain = {"shared", "param"} & set(s.mods) and barriers.PLAIN.match(s.ops[s.name == "ld"])
+        if s.name == "st":
+            if not all(map(same, s.ops)) or not (plain or "global" in s.mods and is_between_barriers(block)):
+                return False
+        elif s.name == "ld":
+            if plain and s.ops[1] not in changed and ("param" in s.mods or is_between_barriers(block)):
+                own.update(flow.writes(s, kernel.registers))
+        elif all(map(same, s.ops[1:])):
+            own.update(flow.writes(s, kernel.registers))
+    made = {r for s in block.body for r in flow.writes(s, kernel.registers)}
+    live = flow.live_at_start(blocks, kernel.registers)
+    return bool(changed) and not any(made & live[target] for target in block.targets)
 
 
 def all_store_the_same(kernel, instruction, new):
-    """All threads, or all others, in place of thread 0 alone, store in shared variables, and the stored values are the same in all of
-    the block."""
+    """All threads, or all others, in place of thread 0 alone, store values that are the same in all of the block."""
+    blocks = flow.make_blocks(kernel)
     if instruction.name == "bra" and instruction.guard and len(new) == 1 and new[0].ops == instruction.ops:
         asks = makers_of(kernel, instruction.guard[0])
-        guarded = [block for block in flow.make_blocks(kernel) if block.end is instruction]
+        guarded = [block for block in blocks if block.end is instruction]
     elif instruction.name == "setp" and new[0].mods[0] == "lt":
         asks = [instruction]
-        guarded = [block for block in flow.make_blocks(kernel) if block.end and block.end.guard == (instruction.ops[0], False)]
+        guarded = [block for block in blocks if block.end and block.end.guard == (instruction.ops[0], False)]
         if len(uses(kernel, instruction.ops[0])) != len(guarded):
             return False
     else:
         return False
     if len(asks) != 1 or asks[0].name != "setp" or asks[0].mods[0] != "ne" or asks[0].ops[2] != "0" or made_of(kernel, asks[0].ops[1]) != {"%tid.x"}:
         return False
-    return bool(guarded) and all(block.end.guard[1] is False and len(block.targets) == 2 and stores_the_same(kernel, block.targets[1]) for block in guarded)
+    return bool(guarded) and all(
+        block.end.guard[1] is False and len(block.targets) == 2 and stores_the_same(kernel, blocks, past_nothing(block.targets[1])) for block in guarded)
 
 
 REASONS = [
@@ -465,12 +457,22 @@ LATE_REASONS = [
 ]
 
 
+def is_for_own_elements(module, kernel, instruction, new):
+    """A barrier keeps global memory apart at most, each element of which has its own thread. Tests have their say first: the checker reports
+    two threads at one."""
+    return not new and barriers.is_barrier(instruction) and barriers.keeps_nothing_apart(kernel, shared_of(module, kernel), instruction, own_elements=True)
+
+
+def shared_of(module, kernel):
+    """Names of the shared variables that a kernel uses."""
+    words = " ".join(o for s in kernel.statements for o in getattr(s, "ops", ()))
+    return {v.name for v in module.variables + kernel.variables if v.space == "shared" and v.name in words}
+
+
 def seen(module, kernel, instruction, new):
     """The reason why no program can notice that NEW stand in INSTRUCTION's place, or None."""
     if not new and barriers.is_barrier(instruction):
-        words = " ".join(o for s in kernel.statements for o in getattr(s, "ops", ()))
-        shared = {v.name for v in module.variables + kernel.variables if v.space == "shared" and v.name in words}
-        return "it keeps nothing apart" if barriers.keeps_nothing_apart(kernel, shared, instruction) else None
+        return "it keeps nothing apart" if barriers.keeps_nothing_apart(kernel, shared_of(module, kernel), instruction) else None
     makes = flow.writes(instruction, kernel.registers) or instruction.name == "st" and new[-1].ops[0] == instruction.ops[0]
     if instruction.name not in flow.ENDS and makes and id(instruction) not in needed(kernel):
         return "nothing reads what it makes"
@@ -480,14 +482,8 @@ def seen(module, kernel, instruction, new):
     return None
 
 
-def supposed(kernel, instruction, new):
+def supposed(module, kernel, instruction, new):
     """The reason why no test will notice NEW, if none has."""
+    if is_for_own_elements(module, kernel, instruction, new):
+        return "each element that it keeps apart has its own thread"
     return next((reason for reason, test in LATE_REASONS if test(kernel, instruction, new)), None)
-
-
-def listed(*texts):
-    """The reason that the list gives; TEXTS: the kernel, the kind, the source line, the instruction."""
-    for *patterns, reason in LIST:
-        if all(re.fullmatch(pattern, text) for pattern, text in zip(patterns, texts)):
-            return reason
-    return None
