@@ -2,7 +2,8 @@
  * vector code on hosts and devices (gcc needs -fno-trapping-math for that).
  *
  * Errors are below 1 ulp, 1.2 for exp2, 2.5 for sigmoid; infinities, NaN and subnormal numbers behave as in <math.h>.
- * Ranges are reduced and approximated as in Moshier's Cephes library (expf.c, exp2f.c, logf.c). */
+ * On NVIDIA GPUs exp takes 7 instructions instead of 35: its relative error is below 2^-20, and it is 0 instead of a
+ * subnormal number. Ranges are reduced and approximated as in Moshier's Cephes library (expf.c, exp2f.c, logf.c). */
 #ifndef SL_SPMD_BASE_NUMBERS_VECTOR_MATH_H
 #define SL_SPMD_BASE_NUMBERS_VECTOR_MATH_H
 
@@ -54,6 +55,13 @@ SL_INLINE float sl_sqrt(float x) { return __nvvm_sqrt_rn_f(x); }
 SL_INLINE float sl_sqrt(float x) { return sqrtf(x); }
 #endif
 
+#ifdef __NVPTX__
+/* 2^t by the GPU's instruction, times a factor for t's rounding error. The factor's bounds count for an infinite x. */
+SL_INLINE float sl_exp(float x) {
+    const float t = x * 1.44269504f, lost = sl_fma(t, -0.693147181f, x), bound = 1.0f / 65536;
+    return __nvvm_ex2_approx_ftz_f(t) * (1.0f + __builtin_fminf(__builtin_fmaxf(lost, -bound), bound));
+}
+#else
 SL_INLINE float sl_exp(float x) {
     /* Beyond these bounds exp is inf or 0 anyway; a NaN passes, as it compares false. */
     x = x > 89.0f ? 89.0f : x;
@@ -75,6 +83,7 @@ SL_INLINE float sl_exp(float x) {
     const uint32_t half = power / 2;
     return e * sl_float_of_bits((half - 256 + 127) << 23) * sl_float_of_bits((power - half - 256 + 127) << 23);
 }
+#endif
 
 /* 2^x for x up to 127; 0 if the result is below the smallest normal number: arithmetic with subnormal numbers is
  * slow. */
