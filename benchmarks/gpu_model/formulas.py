@@ -117,7 +117,7 @@ BYTES = {
     "row_sums": lambda p: 4 * p[0] * p[1],
     "center_rows": lambda p: 8 * p[0] * p[2],
     "scale_rows": lambda p: 8 * p[0] * p[2],
-    "softmax_chunk": lambda p: p[0] * p[2] * (4 + written(p[3], p[4])),
+    "softmax_chunk": lambda p: p[0] * p[2] * (4 + written(p[7], p[8])),
     "softmax_gradient": lambda p: p[0] * p[4] * (8 + HALF[p[10]] + 2 * (p[12] is None)),
     "softmax_dlogits": lambda p: p[0] * p[2] * (4 + written(p[3], p[4])),
     "softmax_losses": lambda p: 20 * p[0],

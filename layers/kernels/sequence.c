@@ -7,7 +7,7 @@
 #include "layers/kernels/loops/settle_internal.h"
 #include "layers/kernels/loops/slices_internal.h"
 #include "layers/kernels/loops/smaller_internal.h"
-#include "spmd/base/numbers/as_left_internal.h"
+#include "layers/kernels/softmax_internal.h"
 #include "spmd/base/numbers/bf16.h"
 #include "spmd/device/offload.h"
 #include "spmd/base/numbers/vector_math.h"
@@ -104,12 +104,6 @@ static void rope(size_t rows, size_t cols, size_t sequence, size_t position, con
     }
 }
 
-/* Returns NUMBER - first if NUMBER is in [first, first + count), else -1. */
-static inline int64_t place_of(int32_t number, int32_t first, int64_t count) {
-    const int64_t place = (int64_t)number - first;
-    return place >= 0 && place < count ? place : -1;
-}
-
 /* Writes floats, rounded and copied by ROUNDS and STORED. */
 static void lookup_floats(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count,
                           const void *table, bool half, size_t stride, float *y, bool rounds, uint16_t *stored) {
@@ -187,16 +181,6 @@ static void scatter_add(size_t rows, size_t cols, const int32_t *tokens, int32_t
 
 /* ---- loss ---- */
 
-/* Returns the larger of HIGHEST and the logits from C on, as ordered integers. */
-SL_INLINE int32_t highest_few(const size_t count, size_t c, const float *x, int32_t highest) {
-    const few_floats logits = load_floats(count, x + c);
-    for (size_t k = 0; k < count; k++) {
-        const int32_t order = sl_order_of_float(OF(logits, k));
-        highest = order > highest ? order : highest;
-    }
-    return highest;
-}
-
 static void row_maxima(size_t rows, size_t cols, int32_t first, const float *logits, float *maxima, float *argmaxima) {
     const int32_t classes = (int32_t)cols, lowest = sl_order_of_float(-INFINITY);
     SL_ROWS(is_device_ptr(logits, maxima, argmaxima))
@@ -223,72 +207,6 @@ static void copy_labels(size_t rows, size_t cols, const int32_t *x, size_t strid
     for (size_t r = 0; r < rows; r++) {
         SL_LANES()
         for (size_t c = 0; c < cols; c++) y[r * cols + c] = x[r * stride + c];
-    }
-}
-
-/* Whether the floats and the bf16 copy that are written have the alignment of the logits X. */
-#define LIE_ALIKE(x, floats, out, stores, halves)                                                                      \
-    ((!(floats) || SL_ALIKE(x, FLOATS_AT(out))) && (!(stores) || SL_ALIKE(x, HALVES_AT(halves))))
-
-/* Writes p = exp(logits - max) from C on, by leave_few; returns SUM plus their sum. */
-SL_INLINE float power_few(const size_t count, size_t c, const bool floats, const bool stores, const float *x, float max,
-                          float *p, uint16_t *stored, float sum) {
-    few_floats powers = load_floats(count, x + c);
-    for (size_t k = 0; k < count; k++) {
-        OF(powers, k) = sl_exp(OF(powers, k) - max);
-        sum += OF(powers, k);
-    }
-    leave_few(count, c, powers, floats, false, stores, p, stored);
-    return sum;
-}
-
-static void softmax_chunk(size_t rows, size_t cols, int32_t first, const float *logits, const int32_t *labels,
-                          bool begins, float *maxima, float *argmaxima, float *sums, float *targets, float *scales,
-                          struct sl_out p) {
-    const int32_t classes = (int32_t)cols, lowest = sl_order_of_float(-INFINITY);
-    float *values = sl_out_floats(p);
-    uint16_t *stored = sl_out_halves(p);
-    SL_ROWS(is_device_ptr(logits, labels, maxima, argmaxima, sums, targets, scales, values, stored))
-    for (size_t r = 0; r < rows; r++) {
-        const float *x = logits + r * cols;
-        float *out = values ? values + r * cols : NULL;
-        uint16_t *halves = stored ? stored + r * cols : NULL;
-        const size_t lead = SL_LEAD(x);
-        const int64_t label = place_of(labels[r], first, (int64_t)cols);
-        const float target = label < 0 ? 0.0f : x[label], before = begins ? -INFINITY : maxima[r];
-        /* All threads read these values, and one thread changes them below: the loops between are barriers. */
-        const float sum_before = begins ? 0.0f : sums[r], target_before = begins ? 0.0f : targets[r];
-        const int32_t order = begins ? lowest : sl_order_of_float(before);
-        int32_t highest = order;
-        SL_LANES(reduction(max : highest))
-        for (size_t c = 0; c < lead + cols; c += SL_FOUR)
-            SL_ROW_BY_FOUR(highest = highest_few, c, lead, cols, true, x, highest);
-        const bool grows = begins || highest > order;
-        const float max = grows ? sl_float_of_order(highest) : before;
-        if (begins || !(max <= before)) { /* 0 is no larger than -0; NaN is larger */
-            int32_t at = classes;
-            SL_LANES(reduction(min : at))
-            for (int32_t c = 0; c < classes; c++) {
-                const int32_t candidate = x[c] < max ? classes : c; /* also correct if a logit is NaN */
-                at = candidate < at ? candidate : at;
-            }
-            argmaxima[r] = (float)(first + at);
-        }
-        float sum = 0.0f;
-#define POWERS(floats, rounds, stores)                                                                                 \
-    do {                                                                                                               \
-        SL_LANES(SL_ALIKE_LANES reduction(+ : sum))                                                                    \
-        for (size_t c = 0; c < lead + cols; c += SL_FOUR)                                                              \
-            SL_ROW_BY_FOUR(sum = power_few, c, lead, cols, LIE_ALIKE(x, floats, out, stores, halves), floats, stores,  \
-                           x, max, out, halves, sum);                                                                  \
-    } while (0)
-        SL_AS_LEFT(POWERS, values, false, stored);
-#undef POWERS
-        const float scale = begins ? 0.0f : grows ? sl_exp(before - max) : 1.0f;
-        maxima[r] = max;
-        scales[r] = scale;
-        sums[r] = begins ? sum : sum_before * scale + sum;
-        targets[r] = begins ? target : target_before + target;
     }
 }
 
@@ -389,53 +307,6 @@ static void label_rows(size_t rows, size_t cols, const int32_t *labels, int32_t 
 static void label_places(size_t rows, const int32_t *labels, int32_t *y) {
     SL_ELEMENTWISE(is_device_ptr(labels, y), )
     for (size_t r = 0; r < rows; r++) y[r] = labels[r] < 0 ? -1 : (int32_t)r;
-}
-
-/* Writes FACTOR times exp(logits - max) from C on. */
-SL_INLINE void slope_few(const size_t count, size_t c, const bool floats, const bool stores, const float *x, float max,
-                         float factor, float *out, uint16_t *stored) {
-    few_floats slopes = load_floats(count, x + c);
-    for (size_t k = 0; k < count; k++) OF(slopes, k) = factor * sl_exp(OF(slopes, k) - max);
-    leave_few(count, c, slopes, floats, false, stores, out, stored);
-}
-
-static void softmax_dlogits(size_t rows, size_t cols, int32_t first, const int32_t *labels, const float *maxima,
-                            const float *sums, float weight, const float *logits, struct sl_out dlogits) {
-    float *values = sl_out_floats(dlogits);
-    uint16_t *stored = sl_out_halves(dlogits);
-    SL_ROWS(is_device_ptr(labels, maxima, sums, logits, values, stored))
-    for (size_t r = 0; r < rows; r++) {
-        const float *x = logits + r * cols;
-        float *out = values ? values + r * cols : NULL;
-        uint16_t *halves = stored ? stored + r * cols : NULL;
-        const size_t lead = SL_LEAD(x);
-        const float max = maxima[r], factor = weight / sums[r];
-        const int64_t label = place_of(labels[r], first, (int64_t)cols);
-        if (labels[r] < 0) {
-            SL_LANES()
-            for (size_t c = 0; c < cols; c++) {
-                if (values) out[c] = 0.0f;
-                if (stored) halves[c] = 0;
-            }
-            continue;
-        }
-#define SLOPES(floats, rounds, stores)                                                                                 \
-    do {                                                                                                               \
-        SL_LANES()                                                                                                     \
-        for (size_t c = 0; c < lead + cols; c += SL_FOUR)                                                              \
-            SL_ROW_BY_FOUR(slope_few, c, lead, cols, LIE_ALIKE(x, floats, out, stores, halves), floats, stores, x,     \
-                           max, factor, out, halves);                                                                  \
-    } while (0)
-        SL_AS_LEFT(SLOPES, values, false, stored);
-#undef SLOPES
-        const size_t labels_here = label >= 0;
-        SL_LANES() /* one thread, which reads the label's logit or slope and changes it */
-        for (size_t i = 0; i < labels_here; i++) {
-            const float slope = (values ? out[label] : factor * sl_exp(x[label] - max)) - weight;
-            if (values) out[label] = slope;
-            if (stored) halves[label] = sl_bf16_of_float(slope);
-        }
-    }
 }
 
 const struct sl_sequence_kernels SL_SEQUENCE_KERNELS = {

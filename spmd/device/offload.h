@@ -11,7 +11,7 @@
  *   SL_ADDS(reduction)           over a loop along a row, inside SL_ROWS, that sums numbers: in order on the host
  *   SL_PARTS                     parts of an array whose elements are summed; each part is a row
  *   SL_BLOCKS(target)            over a loop whose iterations are independent blocks of SL_BLOCK elements, or columns
- *   SL_IN_BLOCK()                over a loop along a block, inside SL_BLOCKS or SL_THREADS
+ *   SL_IN_BLOCK(...)             over a loop of one thread along a block or a row, inside SL_BLOCKS or SL_THREADS
  *   SL_THREADS()                 over a loop of independent iterations inside SL_ROWS: on NVIDIA a thread each
  *   SL_ATOMIC()                  before a statement that adds to a number to which other iterations add, too
  *   SL_FOUR                      consecutive elements per thread, the step of loops over elements: 4 on NVIDIA
@@ -165,6 +165,6 @@
 #define SL_CREWS false
 #endif
 
-#define SL_IN_BLOCK() SL_PRAGMA(omp simd)
+#define SL_IN_BLOCK(...) SL_PRAGMA(omp simd __VA_ARGS__)
 
 #endif

@@ -88,7 +88,7 @@ def kernels():
             moved = gpu_model.predict(total(line), GPU)["kernel_gb"]
             point(close(moved, 2400 * ((4 if more else 8) + each + 2 * more) / 1e9), "and their gradients, with floats or without")
         for floats, each in (("2+0", 8 + more), ("0", 4 + more)):
-            chunk = ("0x18", "1+0", "0x64", floats, stored, "3+0", "0", "0x1", *["4+0"] * 3, "0x807fffff", "0x64", *["5+0"] * 2)
+            chunk = ("0x18", "1+0", "0x64", "3+0", "0", "0x1", "4+0", floats, stored, *["5+0"] * 4)
             moved = gpu_model.predict(total(launch("softmax_chunk", 10, *chunk)), GPU)["kernel_gb"]
             point(close(moved, 2400 * each / 1e9), f"a chunk's softmax moves {each} bytes an element")
             line = launch("softmax_dlogits", 10, "0x18", "1+0", "0x64", floats, stored, "2+0", "0x39000000", "3+0", "4+0", "0")

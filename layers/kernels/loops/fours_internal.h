@@ -49,13 +49,13 @@ typedef uint16_t few_halves;
 #if SL_FOUR > 1
 #define SL_ROW_BY_FOUR(function, place, lead, cols, alike, ...)                                                        \
     do {                                                                                                               \
-        const size_t past = (lead) + (cols) < (place) + SL_FOUR ? (lead) + (cols) : (place) + SL_FOUR;                 \
-        if ((place) >= (lead) && past == (place) + SL_FOUR && (alike)) {                                               \
-            function(SL_FOUR, (place) - (lead), __VA_ARGS__);                                                          \
+        const uint32_t from = (uint32_t)((place) - (lead)), past = (uint32_t)(cols); /* FROM wraps below LEAD */       \
+        if (from < ((alike) && past >= SL_FOUR ? past - SL_FOUR + 1 : 0)) {                                            \
+            function(SL_FOUR, from, __VA_ARGS__);                                                                      \
         } else {                                                                                                       \
             SL_ROLLED                                                                                                  \
-            for (size_t each = (place) < (lead) ? (lead) : (place); each < past; each++)                               \
-                function(1, each - (lead), __VA_ARGS__);                                                               \
+            for (uint32_t each = from + SL_FOUR < SL_FOUR ? 0 : from; each < past && each - from < SL_FOUR; each++)    \
+                function(1, each, __VA_ARGS__);                                                                        \
         }                                                                                                              \
     } while (0)
 #else
