@@ -158,23 +158,53 @@ static void lookup(size_t rows, size_t cols, const int32_t *tokens, int32_t firs
                       y.rounds && !(half && !stored), stored);
 }
 
-/* On devices several threads share a block of columns, each with its own tokens, so that every sum keeps its order.
- * There are as many threads as fill the device's teams. */
+enum {
+    WORD = 32,                           /* tokens of a word, a bit each, */
+    WORDS = 128,                         /* and words of a list */
+    ADJACENT = SLICE_THREADS * SL_BLOCK, /* columns of a team */
+};
+
+/* Returns the bits of COUNT tokens, WORD at most: whether they have a place of which SHARE are the bits in MASK. */
+SL_INLINE uint32_t tokens_of_share(size_t count, const int32_t *tokens, int32_t first, int32_t places, uint32_t mask,
+                                   uint32_t share) {
+    uint32_t word = 0;
+    SL_ROLLED
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t place = (uint32_t)tokens[i] - (uint32_t)first; /* large if the token is below FIRST */
+        word |= (uint32_t)(place < (uint32_t)places && (place & mask) == share) << i;
+    }
+    return word;
+}
+
+/* On devices several teams share a block of columns, each with its own tokens, so that every sum keeps its order. A
+ * team's threads list its tokens together; then each adds the listed rows along its columns. */
 static void scatter_add(size_t rows, size_t cols, const int32_t *tokens, int32_t first, int32_t count, const float *dy,
                         float *dtable, size_t stride) {
-    const size_t blocks = (cols + SL_BLOCK - 1) / SL_BLOCK, threads = SLICE_THREADS * (size_t)SL_TEAMS;
+    const size_t blocks = (cols + ADJACENT - 1) / ADJACENT;
     size_t shares = 1;
-    while (SLICED && blocks && shares * blocks < threads) shares *= 2;
-    SL_BLOCKS(is_device_ptr(tokens, dy, dtable))
+    while (SLICED && blocks && shares * blocks < SL_TEAMS) shares *= 2;
+    SL_ROWS(is_device_ptr(tokens, dy, dtable))
     for (size_t b = 0; b < blocks * shares; b++) {
-        const size_t begin = b % blocks * SL_BLOCK, end = smaller(begin + SL_BLOCK, cols), share = b / blocks;
-        for (size_t r = 0; r < rows; r++) {
-            const int64_t place = place_of(tokens[r], first, count);
-            if (place < 0 || ((size_t)place & (shares - 1)) != share) continue;
-            const float *in = dy + r * cols;
-            float *sum = dtable + (size_t)place * stride;
-            SL_IN_BLOCK()
-            for (size_t c = begin; c < end; c++) sum[c] += in[c];
+        const size_t begin = b % blocks * ADJACENT, end = smaller(begin + ADJACENT, cols), share = b / blocks;
+        uint32_t list[WORDS];
+        for (size_t from = 0; from < rows; from += WORDS * WORD) {
+            const size_t listed = smaller(rows - from, WORDS * WORD), words = (listed + WORD - 1) / WORD;
+            SL_THREADS()
+            for (size_t w = 0; w < words; w++)
+                list[w] = tokens_of_share(smaller(listed - w * WORD, WORD), tokens + from + w * WORD, first, count,
+                                          (uint32_t)shares - 1, (uint32_t)share);
+            SL_THREADS()
+            for (size_t column = begin; column < end; column += SL_BLOCK) {
+                const size_t many = SL_BLOCK == 1 ? 1 : smaller(end - column, SL_BLOCK); /* a constant on devices */
+                for (size_t w = 0; w < words; w++)
+                    for (uint32_t left = list[w]; left; left &= left - 1) {
+                        const size_t r = from + w * WORD + (size_t)__builtin_ctz(left);
+                        const float *in = dy + r * cols + column;
+                        float *sum = dtable + (size_t)(tokens[r] - first) * stride + column;
+                        SL_IN_BLOCK()
+                        for (size_t c = 0; c < many; c++) sum[c] += in[c];
+                    }
+            }
         }
     }
 }

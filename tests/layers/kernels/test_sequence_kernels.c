@@ -525,13 +525,13 @@ static void places_may_be_far(void **state) {
 }
 
 /* A table's rows [FIRST, FIRST + COUNT), each of COLS columns that begin at column 2 of STRIDE. */
-enum { FIRST = 100, COUNT = 6, BEFORE = 2, TOKENS = 40 };
+enum { FIRST = 100, COUNT = 6, BEFORE = 2, TOKENS = 40, MANY_TOKENS = 4133 };
 
 /* Returns tokens: each row of the table several times, in any order, and other coordinates' rows. */
-static int32_t *device_tokens(struct numbers *numbers) {
+static int32_t *device_tokens(struct numbers *numbers, int count) {
     const int32_t elsewhere[] = {FIRST - 1, FIRST + COUNT, 0, -1, INT32_MAX, INT32_MIN};
-    int32_t *tokens = device_array(TOKENS, sizeof *tokens);
-    for (int i = 0; i < TOKENS; i++)
+    int32_t *tokens = device_array((size_t)count, sizeof *tokens);
+    for (int i = 0; i < count; i++)
         tokens[i] = i % 5 == 2 ? elsewhere[next_word(numbers) % 6] : (int32_t)(FIRST + next_word(numbers) % COUNT);
     return tokens;
 }
@@ -545,7 +545,7 @@ static void tokens_are_looked_up(void **state) {
         for (int s = 0; s < SHAPES; s++) {
             const size_t cols = shapes[s][1], stride = cols + 5;
             float *table = random_device_floats(&numbers, COUNT * stride, -2, 2), *y = device_floats(TOKENS * cols);
-            int32_t *tokens = device_tokens(&numbers);
+            int32_t *tokens = device_tokens(&numbers, TOKENS);
             uint16_t *rounded = device_array(COUNT * stride, sizeof *rounded);
             for (size_t i = 0; i < COUNT * stride; i++) rounded[i] = sl_bf16_of_float(table[i]);
             for (int half = 0; half < 2; half++) {
@@ -571,17 +571,19 @@ static void gradients_are_added_to_their_tokens_rows_in_order(void **state) {
     (void)state;
     FOR_EACH_LEVEL(kernels) {
         struct numbers numbers = {9};
-        for (int s = 0; s < SHAPES; s++) {
-            const size_t cols = shapes[s][1], stride = cols + 5, n = COUNT * stride;
+        for (int s = 0; s <= SHAPES; s++) {
+            const bool many = s == SHAPES; /* more than a device lists at once */
+            const size_t cols = many ? 3 : shapes[s][1], stride = cols + 5, n = COUNT * stride;
+            const size_t count = many ? MANY_TOKENS : TOKENS;
             float *dtable = random_device_floats(&numbers, n, -2, 2),
                   *expected = device_copy(dtable, n * sizeof *dtable);
-            float *dy = random_device_floats(&numbers, TOKENS * cols, -2, 2);
-            int32_t *tokens = device_tokens(&numbers);
-            for (size_t i = 0; i < TOKENS * cols; i++) {
+            float *dy = random_device_floats(&numbers, count * cols, -2, 2);
+            int32_t *tokens = device_tokens(&numbers, (int)count);
+            for (size_t i = 0; i < count * cols; i++) {
                 const int32_t token = tokens[i / cols];
                 if (is_here(token)) expected[(size_t)(token - FIRST) * stride + BEFORE + i % cols] += dy[i];
             }
-            kernels->scatter_add(TOKENS, cols, tokens, FIRST, COUNT, dy, dtable + BEFORE, stride);
+            kernels->scatter_add(count, cols, tokens, FIRST, COUNT, dy, dtable + BEFORE, stride);
             assert_memory_equal(dtable, expected, n * sizeof *dtable);
             release_array(dtable);
             release_array(expected);

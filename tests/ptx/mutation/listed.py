@@ -12,7 +12,6 @@ LIST = [
     (r".*", "(a row beyond the end|a constant off by one|another comparison)", r".*", r"setp\.[lg][te]\.u64 %p\d+, %rd\d+, -\d", "whether an index is near 2^64"),
     (r".*", "a load of another width", r".*", r"ld\.(shared|local)\.u64 .*", "an index has at most 32 bits in tests: addresses, which have more, are noticed"),
     (r".*", "a constant off by one", r"return __nvvm_ex2_approx_ftz_f\(.*", r"(max|min)\.f32 .*", "a bound that only infinite numbers reach"),
-    (r"scatter_add", "another comparison", r"SL_IN_BLOCK\(\)", r"setp\.ne\.s64 .*", "a block has one column on GPUs"),
     (r"add_(parts|balance|losses)|softmax_losses", "another comparison", r"(SL_ROWS\(|for \(size_t once = 0; once < 1; ).*", r"setp\.ne\.s(32|64) .*, 0",
      "one row has one block"),
     (r".*", "another comparison", r"SL_(LANES|ADDS)\(reduction.*", r"setp\.gt\.u32 %p\d+, %r\d+, 2",
