@@ -9,10 +9,7 @@
 struct activation {
     struct sl_module module;
     struct sl_kept slope; /* [rows, cols] */
-};
-
-struct dropout {
-    struct activation activation;
+    /* Of a dropout: */
     double rate;
     int layer, number;     /* its layer in the stage; its number in the model */
     struct sl_place words; /* random, uint32_t [rows, cols]; unused if kernels draw them */
@@ -20,9 +17,8 @@ struct dropout {
     int whole;             /* columns of a whole row; 0: not sharded */
 };
 
-static struct sl_rows slope_of(const struct sl_module *module, const struct sl_context *context) {
-    return sl_kept_rows(context, &((const struct activation *)module)->slope);
-}
+static const struct activation *own(const struct sl_module *module) { return (const struct activation *)module; }
+static const struct sl_kept *slope_of(const struct sl_module *module) { return &own(module)->slope; }
 
 /* Returns whether products write only bf16. */
 static bool reads_copies(const struct sl_plan *plan) {
@@ -51,24 +47,21 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     (void)x;
     const size_t n = sl_module_elements(module, context);
     if (dx)
-        context->kernels->operands->multiply(n, sl_given_rows(context, &module->y, n, dy), slope_of(module, context),
-                                             sl_left_out(context, dx));
+        context->kernels->operands->multiply(n, sl_given_rows(context, &module->y, n, dy),
+                                             sl_kept_rows(context, slope_of(module)), sl_left_out(context, dx));
     return SL_OK;
 }
 
 /* ---- dropout's random words ---- */
 
 /* Share of kept elements; subtracted in double, so that 1 - 0.1 is the float 0.9, as in JAX. */
-static float keep(const struct dropout *dropout, const struct sl_context *context) {
+static float keep(const struct activation *dropout, const struct sl_context *context) {
     return context->phase == SL_TRAIN ? (float)(1.0 - dropout->rate) : 1.0f;
 }
 
-/* An element is kept if the upper 23 bits of its word are below this: its uniform number is then below KEEP. */
-static uint32_t threshold(float keep) { return (uint32_t)ceilf(keep * 0x1p23f); }
-
 /* Words of the call: from each microbatch's own keys, or from rows and columns. */
 static struct sl_dropout_words words_of(const struct sl_module *module, const struct sl_context *context) {
-    const struct dropout *dropout = (const struct dropout *)module;
+    const struct activation *dropout = own(module);
     const struct sl_dropout_source *source = &context->dropout;
     const uint32_t rows = (uint32_t)context->rows, cols = (uint32_t)module->in;
     if (source->layer_key && !dropout->whole) {
@@ -99,7 +92,8 @@ static void draw_words(const struct sl_context *context, const struct sl_dropout
 }
 
 static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
-    struct dropout *dropout = (struct dropout *)module;
+    struct activation *dropout = (struct activation *)module;
+    if (dropout->whole) SL_TRY(sl_plan_columns(plan, dropout->axis, dropout->whole, 1));
     if (!(dropout->rate >= 0.0 && dropout->rate < 1.0))
         return sl_error_set(plan->error, SL_BAD_INPUT, "dropout rate %g: it must be at least 0 and less than 1",
                             dropout->rate);
@@ -118,44 +112,39 @@ static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static int plan_sharded_dropout(struct sl_module *module, struct sl_plan *plan) {
-    const struct dropout *dropout = (const struct dropout *)module;
-    SL_TRY(sl_plan_columns(plan, dropout->axis, dropout->whole, 1));
-    return plan_dropout(module, plan);
-}
-
 /* ---- forward ---- */
 
 static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const size_t n = sl_module_elements(module, context);
     context->kernels->operands->silu(n, sl_given_rows(context, &module->x, n, x), sl_left_out(context, y),
-                                     slope_of(module, context));
+                                     sl_kept_rows(context, slope_of(module)));
     return SL_OK;
 }
 
-/* On hosts, the caller draws the words and rounds floats of y. If all elements are kept, any words will do. */
+/* On hosts, draws the words for the kernel, which then writes only floats if the storage is float32. If all elements
+ * are kept, any words will do. */
 static int drop(const struct sl_module *module, struct sl_context *context, bool silu, const float *x, float *y) {
-    const struct dropout *dropout = (const struct dropout *)module;
     const size_t n = sl_module_elements(module, context);
     const bool draws = context->kernels->draws_dropout, rounds = draws || context->storage != SL_F32;
-    const float kept = keep(dropout, context);
+    const float kept = keep(own(module), context);
     struct sl_dropout_words words = words_of(module, context);
-    if (!draws) words.at = sl_at(context, &dropout->words);
-    if (!draws && kept < 1.0f) draw_words(context, &words, sl_at(context, &dropout->words));
-    const struct sl_dropout_arrays arrays = {.count = n,
-                                             .silu = silu,
-                                             .x = sl_given_rows(context, &module->x, n, x),
-                                             .threshold = threshold(kept),
-                                             .keep = kept,
-                                             .y = rounds ? sl_left_out(context, y) : sl_out_f32(y),
-                                             .slope = slope_of(module, context)};
+    if (!draws) words.at = sl_at(context, &own(module)->words);
+    if (!draws && kept < 1.0f) draw_words(context, &words, sl_at(context, &own(module)->words));
+    const struct sl_dropout_arrays arrays = {
+        .count = n,
+        .silu = silu,
+        .x = sl_given_rows(context, &module->x, n, x),
+        .threshold = (uint32_t)ceilf(kept * 0x1p23f), /* an element is kept if its word's upper 23 bits are below */
+        .keep = kept,
+        .y = rounds ? sl_left_out(context, y) : sl_out_f32(y),
+        .slope = sl_kept_rows(context, slope_of(module))};
     context->kernels->operands->dropout(&words, &arrays);
     return SL_OK;
 }
 
 static int silu_dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const bool keeps_all = keep((const struct dropout *)module, context) == 1.0f;
-    return keeps_all ? silu_forward(module, context, x, y) : drop(module, context, true, x, y);
+    if (keep(own(module), context) == 1.0f) return silu_forward(module, context, x, y);
+    return drop(module, context, true, x, y);
 }
 
 static int dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -194,7 +183,7 @@ static struct sl_out gelu_out(struct sl_context *context, bool rounds, float *y)
 static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     uint16_t *x_stored = sl_open_copy(context, x);
     context->kernels->sequence->gelu_forward(sl_module_elements(module, context), sl_rows_f32(x), x_stored,
-                                             gelu_out(context, x_stored, y));
+                                             gelu_out(context, x_stored != NULL, y));
     return SL_OK;
 }
 
@@ -221,15 +210,17 @@ static int erf_gelu_backward_input(const struct sl_module *module, struct sl_con
 
 /* ---- types and construction ---- */
 
-#define ACTIVATION(NAME, PLAN, FORWARD, STRUCT)                                                                        \
+#define ACTIVATION(NAME, PLAN, FORWARD)                                                                                \
     {.name = NAME,                                                                                                     \
      .plan = PLAN,                                                                                                     \
      .forward = FORWARD,                                                                                               \
      .backward_input = backward_input,                                                                                 \
      .stores = true,                                                                                                   \
      .fuses = true,                                                                                                    \
-     .bytes = sizeof(struct STRUCT)}
-static const struct sl_module_type silu_type = ACTIVATION("silu", plan_silu, silu_forward, activation);
+     .bytes = sizeof(struct activation)}
+static const struct sl_module_type silu_type = ACTIVATION("silu", plan_silu, silu_forward);
+static const struct sl_module_type dropout_type = ACTIVATION("dropout", plan_dropout, dropout_forward);
+static const struct sl_module_type silu_dropout_type = ACTIVATION("silu_dropout", plan_dropout, silu_dropout_forward);
 static const struct sl_module_type gelu_type = {.name = "gelu",
                                                 .plan = plan_gelu,
                                                 .forward = gelu_forward,
@@ -242,11 +233,6 @@ static const struct sl_module_type erf_gelu_type = {.name = "erf_gelu",
                                                     .forward = erf_gelu_forward,
                                                     .backward_input = erf_gelu_backward_input,
                                                     .fuses = true};
-static const struct sl_module_type dropout_type = ACTIVATION("dropout", plan_dropout, dropout_forward, dropout);
-static const struct sl_module_type silu_dropout_type =
-    ACTIVATION("silu_dropout", plan_dropout, silu_dropout_forward, dropout);
-static const struct sl_module_type sharded_dropout_type =
-    ACTIVATION("sharded_dropout", plan_sharded_dropout, dropout_forward, dropout);
 
 bool sl_is_gelu(const struct sl_module *module) { return module->type == &gelu_type; }
 
@@ -258,7 +244,7 @@ struct sl_module *sl_erf_gelu(int columns) { return sl_module_new(&erf_gelu_type
 
 static struct sl_module *new_dropout(const struct sl_module_type *type, int cols, double rate) {
     struct sl_module *module = sl_module_new(type, "", cols, cols);
-    if (module) ((struct dropout *)module)->rate = rate;
+    if (module) ((struct activation *)module)->rate = rate;
     return module;
 }
 
@@ -268,9 +254,9 @@ struct sl_module *sl_silu_dropout(int cols, double rate) { return new_dropout(&s
 
 struct sl_module *sl_sharded_dropout(int columns, double rate, const struct sl_channels *channels) {
     const int own = columns / sl_mesh_axis_size(channels->mesh, channels->axis);
-    struct sl_module *module = new_dropout(&sharded_dropout_type, own, rate);
+    struct sl_module *module = new_dropout(&dropout_type, own, rate);
     if (!module) return NULL;
-    ((struct dropout *)module)->whole = columns;
-    ((struct dropout *)module)->axis = channels->axis;
+    ((struct activation *)module)->whole = columns;
+    ((struct activation *)module)->axis = channels->axis;
     return module;
 }

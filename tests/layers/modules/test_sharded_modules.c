@@ -358,7 +358,7 @@ static void bad_input_is_refused(void **state) {
     refuse("tensor=5", (struct job){.kind = NORM},
            "a.rms_norm: 24 columns do not divide by the 5 coordinates along \"tensor\"");
     refuse("tensor=5", (struct job){.kind = DROPOUT},
-           "sharded_dropout: 12 columns do not divide by the 5 coordinates along \"tensor\"");
+           "dropout: 12 columns do not divide by the 5 coordinates along \"tensor\"");
 
     refuse("tensor=2", (struct job){.kind = SHARDED, .kernel_rule = ""},
            "a.kernel is sharded as '', but its module needs 'tensor' for dim 0");
