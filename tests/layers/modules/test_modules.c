@@ -640,18 +640,20 @@ static void test_requests_are_obeyed(void **state) {
         open_rig(&rig, sl_erf_gelu(6), ROWS, 1, 1);
         set_microbatch(&rig, 0);
         assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
-        float *want = memcpy(test_malloc(rig.outputs * sizeof *want), rig.y, rig.outputs * sizeof *want);
-        uint16_t *stored = test_calloc(rig.outputs, sizeof *stored);
+        sl_device.settle(NULL);
+        float *want = device_copy(rig.y, rig.outputs * sizeof *want);
+        uint16_t *stored = memset(device_array(rig.outputs, sizeof *stored), 0, rig.outputs * sizeof *stored);
         struct sl_result result = {.stored = form > 0 ? stored : NULL, .unread = form == 2};
         rig.context.storage = SL_BF16;
         rig.context.result = &result;
         assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+        sl_device.settle(NULL);
         for (size_t i = 0; i < rig.outputs; i++) {
             if (form < 2) assert_true(rig.y[i] == sl_bf16_part(want[i]));
             assert_int_equal(stored[i], form > 0 ? sl_bf16_of_float(want[i]) : 0);
         }
-        test_free(stored);
-        test_free(want);
+        release_array(stored);
+        release_array(want);
         close_rig(&rig);
     }
 }
