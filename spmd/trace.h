@@ -10,6 +10,8 @@
 #ifndef SL_SPMD_TRACE_H
 #define SL_SPMD_TRACE_H
 
+#include <stdio.h>
+
 #include "spmd/spmd.h"
 
 SL_BEGIN_C
@@ -70,6 +72,21 @@ static inline struct sl_trace_mark sl_trace_begin(const struct sl_trace *trace) 
     const double began = sl_now();
     return (struct sl_trace_mark){began, self->waited, self->transferred, self->starved,
                                   sl_starved_at_work(self, began, sl_cpu_now())};
+}
+
+/* The time, if events are recorded. */
+static inline double sl_trace_now(const struct sl_trace *trace) { return trace ? sl_now() : 0; }
+
+/* Adds a part of the pipeline's present action, "NAME I", which BEGAN at this time and ends now. */
+static inline void sl_trace_piece(struct sl_trace *trace, enum sl_trace_work work, const char *name, int i,
+                                  double began) {
+    if (!trace) return;
+    struct sl_trace_event event = trace->action;
+    event.work = work;
+    event.begin = began;
+    event.end = sl_now();
+    snprintf(event.name, sizeof event.name, "%s %d", name, i);
+    sl_trace_add(trace, event);
 }
 
 /* Ends the piece of work begun at MARK, and adds its event. The caller sets all fields of EVENT but its times. A pause

@@ -373,10 +373,12 @@ int sl_job_sign(const struct sl_job *job, struct sl_signature *signature, struct
 }
 
 /* Most events of pieces: forward, recomputation and backward have a product and a move for each piece of each sharded
- * kernel. */
+ * kernel; if sequences are divided, also attention to each coordinate's keys and the moves of their two blocks, and
+ * backward the moves of two gradients. */
 static int64_t most_moves(const struct sl_job *job) {
-    enum { KERNELS = 8 }; /* of a layer with latent attention, which has the most */
-    return job->pieces > 1 ? 3 * 2 * KERNELS * (int64_t)job->pieces * job->layers : 0;
+    enum { KERNELS = 8, KEYS = 3 * 3 + 2 }; /* of a layer with latent attention, which has the most */
+    const int64_t pieces = job->pieces > 1 ? 3 * 2 * KERNELS * (int64_t)job->pieces : 0;
+    return (pieces + (job->parts > 1 ? KEYS * (int64_t)job->parts : 0)) * job->layers;
 }
 
 struct sl_trace_run sl_job_trace(const struct sl_job *job) {

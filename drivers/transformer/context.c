@@ -6,10 +6,11 @@
 
 const char *const transformer_context_ways[] = {"gather", "heads", NULL};
 const struct sl_option transformer_context_table[] = {
-    {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by), .value = "gather|heads",
+    {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by), .value = "gather|ring|heads",
      .keep = SL_KEPT_FREE, .read = "mesh=*context=*",
      .help = "with an axis context, how tokens see those of other coordinates, each of which has two blocks of a "
-             "sequence: gather: each coordinate gathers all keys and values of a layer; heads: coordinates exchange "
+             "sequence: gather: each coordinate gathers all keys and values of a layer; ring: it "
+             "attends to the keys of one coordinate while those of the next are sent; heads: coordinates exchange "
              "rows for heads, and each computes some of the heads for all tokens. --zero and --fsdp shard over this "
              "axis, too"},
     {0},
@@ -28,6 +29,7 @@ static const char *refused(const struct transformer_job *job, bool leaves) {
            : training->offload                                   ? "--offload"
            : config->sample_every                                ? "--sample-every"
            : leaves && config->context_by == SL_CONTEXT_BY_HEADS ? "--context-by heads"
+           : leaves && config->context_by == SL_CONTEXT_BY_RING  ? "--context-by ring"
            : leaves && training->fsdp                            ? "--fsdp"
            : leaves && training->zero == 2                       ? "--zero 2"
            : leaves && config->spread_head                       ? "--spread-head"

@@ -22,6 +22,8 @@ for options in '' '--attention gqa --kv-heads 2 --window 20 --clip 0.5' \
     same --mesh data=2,context=2,pipe=2 --zero 2 --no-fsdp
     same --mesh tensor=2,data=2,context=2 --checked --check-replicas
     same --mesh pipe=2,data=1,context=4 --schedule gpipe --recompute full
+    same --mesh data=1,context=3 --context-by ring --checked
+    same --mesh tensor=2,data=1,context=4 --context-by ring --zero 2 --no-fsdp
 done
 options='--attention gqa --window 20'
 call train $own --batch 8 --steps 4 --json $options --mesh data=1
@@ -33,6 +35,7 @@ call train $own --batch 8 --steps 4 --json --mesh data=1
 values loss >single
 same --mesh context=2
 same --mesh context=2 --context-by heads
+same --mesh context=2 --context-by ring
 same --mesh context=2,data=1,pipe=2 --no-fsdp
 
 # ---- losses after steps, checkpoints ----
@@ -87,6 +90,24 @@ sed -n 's/.*"memory":\[\(.*\)\],"processes.*/\1/p' out | tr '{' '\n' | sed -n 's
 [ $status = 0 ] && [ -s held ] && cmp -s planned held
 point 'planned bytes are held'
 
+call train $own --batch 4 --steps 2 --mesh data=1,context=4 --context-by ring --trace times --json
+[ $status = 0 ] && python3 - times <<'EOT'
+import json
+import sys
+
+events = json.load(open(sys.argv[1]))
+events = events["traceEvents"] if isinstance(events, dict) else events
+coordinates = {e["pid"] for e in events if e.get("name") == "keys 2"}
+assert len(coordinates) == 4, coordinates
+for pid in coordinates:
+    of = lambda name: sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e.get("name") == name and e["pid"] == pid)
+    keys, attended = of("keys 2"), of("attend 1")
+    assert len(attended) == 6 and len(keys) == 12  # three layers, forward and backward; two blocks each
+    for i, (begin, end) in enumerate(attended):  # while keys of the next step are on their way
+        assert all(sent < begin and end < came for sent, came in keys[2 * i : 2 * i + 2]), (pid, i)
+EOT
+point 'keys are on their way while earlier ones are attended to'
+
 call train $own --show-shardings --mesh data=2,context=2
 holds 'kernels are sharded over both axes' 'tensor,data+context'
 
@@ -106,13 +127,15 @@ wrong 'mesh axis "context": it comes after "data"' train $own --mesh context=2,d
 for option in '--experts 4' '--offload optimizer' '--sample-every 1'; do
     wrong "mesh axis \"context\": ${option%% *} does not take" train $own $two $option
 done
-wrong 'mesh axis "context": --context-by heads does not take' train $own $two --exact context=2 --context-by heads
+for way in ring heads; do
+    wrong "mesh axis \"context\": --context-by $way does not take" train $own $two --exact context=2 --context-by $way
+done
 call train $own --mesh data=1,context=8 --context-by heads # any coordinate tells it first
 [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] &&
     grep -qE 'train: coordinate [0-7] .*: blocks.0.layers.0.mla.heads: 4 of queries and 4 of keys' err
 point "refused: heads that do not divide over context, by name"
 wrong 'mesh axis "context": transformer evaluate does not take' evaluate --data text $two
 wrong 'mesh axis "context": transformer generate does not take' generate --prompt jack $two
-wrong '--context-by: "ring" is not one of gather|heads' train $own $two --context-by ring
+wrong '--context-by: "rings" is not one of gather|ring|heads' train $own $two --context-by rings
 wrong '--context-by: is read only with --mesh context=...' train $own --context-by gather
 plan

@@ -279,6 +279,7 @@ static void merge(const struct sl_attention *shape, const float *others, const f
             const size_t at = head * rows + row, first = (row * heads + head) * width;
             const float own = logsum[at], other = others_logsum[at], high = own > other ? own : other;
             const float weight = sl_exp(own - high), other_weight = sl_exp(other - high), sum = weight + other_weight;
+            if (other == -INFINITY) continue;
             SL_LANES()
             for (size_t c = first; c < first + width; c++) o[c] = weight / sum * o[c] + other_weight / sum * others[c];
             logsum[at] = high + sl_log(sum);
@@ -331,7 +332,7 @@ SL_INLINE void backward_block(const struct head *h, size_t number, size_t querie
     struct meeting meeting;
     float *const p = meeting.p, *const ds = meeting.ds, *const near = meeting.near;
     const size_t rope = h->k_rope.cols, stride = h->k.stride, position = h->past.position;
-    const struct key_block own_keys = block_of_keys(position, BLOCK, number, position + queries);
+    const struct key_block own_keys = block_of_keys(position, BLOCK, number, smaller(position + queries, h->keys));
     const size_t from = own_keys.from, keys = own_keys.count, begin = first_query_of(position, BLOCK, number);
     const struct rows k = near_rows(h->k, from, keys, near, NEAR_K), v = near_rows(h->v, from, keys, near, NEAR_V);
     const struct rows k_rope = near_rows(h->k_rope, from, keys, near, NEAR_K_ROPE), none = {v.at, 0, 0, NULL};
@@ -366,7 +367,9 @@ static size_t teams_of(const struct sl_attention *shape) {
 }
 
 /* Keys of each sequence that backward reads. */
-static size_t keys_of_backward(const struct sl_attention *shape) { return shape->position + shape->queries; }
+static size_t keys_of_backward(const struct sl_attention *shape) {
+    return smaller(shape->position + shape->queries, shape->key_rows);
+}
 
 static size_t scratch(const struct sl_attention *shape) {
     const size_t teams = teams_of(shape), each = shape->heads * shape->sequences, rows = each * shape->queries;

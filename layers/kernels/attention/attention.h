@@ -53,7 +53,8 @@ struct sl_attention_kernels {
     void (*forward)(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
                     const void *k_rope, struct sl_out o, float *logsum);
     /* Merges forward's results for two sets of keys: O and LOGSUM for one set, OTHERS and OTHERS_LOGSUM for the other.
-     * Writes the results for both sets together into O and LOGSUM. */
+     * Writes the results for both sets together into O and LOGSUM. A query may see no key of the other set, and then
+     * has no result for it: its logsum is -INFINITY. */
     void (*merge)(const struct sl_attention *shape, const float *others, const float *others_logsum, float *o,
                   float *logsum);
     /* Returns the bytes of backward's scratch: numbers for each head's queries, the head's part of dk_rope, and on
@@ -69,10 +70,11 @@ struct sl_attention_kernels {
     /* Returns whether backward takes queries at a position other than 0. Tensor cores' kernels do not. */
     bool (*takes_parts)(const struct sl_attention *shape);
     /* Writes the gradients of all inputs, each in its input's layout (dk and dv with key_stride). Either position is 0
-     * and key_rows = queries; or there is one sequence, with the keys [0, position + queries), and `adds` is set, on
-     * kernels that say so (takes_parts). dk_rope is the sum over this call's heads in ascending order, or has one sum
-     * per leaf; dk and dv are sums over the heads of each group. Columns of k and v without readers are not written. O
-     * is of the dtype stored_o, D_O of stored_d_o. SCRATCH has scratch(SHAPE) bytes. */
+     * and key_rows = queries; or there is one sequence, with the keys [0, position + queries) or key_rows of these, and
+     * `adds` is set, on kernels that say so (takes_parts): then blocks of queries that see none do not write dq.
+     * dk_rope is the sum over this call's heads in ascending order, or has one sum per leaf; dk and dv are sums over
+     * the heads of each group. Columns of k and v without readers are not written. O is of the dtype stored_o, D_O of
+     * stored_d_o. SCRATCH has scratch(SHAPE) bytes. */
     void (*backward)(const struct sl_attention *shape, const void *q, const void *q_rope, const void *k, const void *v,
                      const void *k_rope, const void *o, const float *logsum, const void *d_o, struct sl_out dq,
                      float *dq_rope, struct sl_out dk, struct sl_out dv, float *dk_rope, void *scratch);

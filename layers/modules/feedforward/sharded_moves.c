@@ -67,26 +67,12 @@ static struct walk begin(const struct sl_module *module, const struct sl_context
                          .whole = (size_t)dense->whole};
 }
 
-/* The time, if events are traced. */
-static double now(const struct sl_context *context) { return context->trace ? sl_now() : 0; }
-
-/* Adds the product or the move NAME of piece I to the trace. */
-static void note(const struct sl_context *context, enum sl_trace_work work, const char *name, int i, double began) {
-    if (!context->trace) return;
-    struct sl_trace_event event = context->trace->action;
-    event.work = work;
-    event.begin = began;
-    event.end = sl_now();
-    snprintf(event.name, sizeof event.name, "%s %d", name, i);
-    sl_trace_add(context->trace, event);
-}
-
 static int end_one(struct walk *walk, struct sl_context *context) {
     const int i = walk->ended++, slot = i % SL_MAX_IN_FLIGHT;
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
     const int status = sl_wait(context->self, &walk->request[slot]);
     sl_profile_end(context->profile, before);
-    note(context, SL_TRACE_MOVE, walk->move, i, walk->began[slot]);
+    sl_trace_piece(context->trace, SL_TRACE_MOVE, walk->move, i, walk->began[slot]);
     return status;
 }
 
@@ -94,7 +80,7 @@ static int start_one(struct walk *walk, struct sl_context *context, struct sl_co
     if (walk->started - walk->ended == SL_MAX_IN_FLIGHT) SL_TRY(end_one(walk, context));
     const int slot = walk->started % SL_MAX_IN_FLIGHT;
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
-    walk->began[slot] = now(context);
+    walk->began[slot] = sl_trace_now(context->trace);
     const int status = sl_start(context->self, &walk->request[slot], SL_HERE, call);
     walk->started += status == SL_OK;
     sl_profile_end(context->profile, before);
@@ -124,10 +110,10 @@ int sl_sharded_forward_in_pieces(const struct sl_module *module, struct sl_conte
     const size_t bytes = walk.rows * walk.in * sl_dtype_size(products->forward.dtype);
     int status = SL_OK;
     for (size_t i = 0; status == SL_OK && i < (size_t)walk.count; i++) {
-        const double began = now(context);
+        const double began = sl_trace_now(context->trace);
         float *own_share = share + i * walk.rows * walk.whole;
         status = sl_products_forward(context, products, 1, (const char *)a + i * bytes, kernel, NULL, own_share, NULL);
-        note(context, SL_TRACE_PRODUCT, "multiply", (int)i, began);
+        sl_trace_piece(context->trace, SL_TRACE_PRODUCT, "multiply", (int)i, began);
         if (status == SL_OK) status = scatter_one(&walk, context, own_share, y + i * walk.rows * walk.out);
     }
     return end_all(&walk, context, status);
@@ -153,12 +139,12 @@ static int multiply_one(const struct walk *walk, struct sl_context *context, siz
     const size_t first = i * walk->rows * walk->in;
     struct sl_result *const result = context->result;
     struct sl_result part = result ? *result : (struct sl_result){0};
-    const double began = now(context);
+    const double began = sl_trace_now(context->trace);
     if (part.stored) part.stored += first;
     SL_TRY(sl_products_input_gradient(context, products, 1, (const char *)all + i * bytes, kernel, false, dx + first,
                                       result ? &part : NULL));
     if (result) result->done = part.done;
-    note(context, SL_TRACE_PRODUCT, "multiply", (int)i, began);
+    sl_trace_piece(context->trace, SL_TRACE_PRODUCT, "multiply", (int)i, began);
     return SL_OK;
 }
 

@@ -27,7 +27,8 @@ static void plan_scratch(struct sl_plan *plan, const struct sl_attention *shape,
     struct sl_attention last = *shape;
     last.sequences = 1;
     last.queries = (size_t)(sl_plan_whole_sequence(plan) / (own_blocks(plan->cut) * sl_cut_parts(plan->cut)));
-    last.position = (size_t)sl_plan_whole_sequence(plan) - last.queries;
+    last.key_rows = (size_t)sl_plan_whole_sequence(plan);
+    last.position = last.key_rows - last.queries;
     sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&last), &keys->scratch);
 }
 
@@ -51,8 +52,10 @@ int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, stru
         return refuse_device(plan);
     keys->divided = true;
     keys->by_heads = plan->context_by == SL_CONTEXT_BY_HEADS;
+    keys->by_ring = plan->context_by == SL_CONTEXT_BY_RING;
     if (sl_cut_parts(plan->cut) > 1) SL_TRY(sl_plan_group(plan, plan->context_axis, &keys->group));
     if (keys->by_heads) return sl_plan_context_heads(plan, shape, keys);
+    if (keys->by_ring) return sl_plan_context_ring(plan, shape, keys);
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) {
         const size_t bytes = rows * keys->columns[i] * sizeof(float);
         if (!bytes) continue;
@@ -94,7 +97,10 @@ static struct part part_of(const struct sl_context *context, const struct sl_con
     part.shape.queries = rows;
     part.shape.position = (size_t)sl_cut_number(cut, own, number % own) * rows;
     part.shape.key_rows = whole;
-    part.shape.places = all->places + part.row;
+    if (sl_context_sees_all(all->places, part.row, rows, part.shape.position))
+        part.shape.places = NULL;
+    else
+        part.shape.places = all->places + part.row;
     part.shape.adds = true;
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) part.first[i] = first * keys->columns[i];
     part.k = element(dtype, sl_at(context, &keys->whole[0]), part.first[0]);
@@ -116,6 +122,7 @@ int sl_context_forward(struct sl_context *context, const struct sl_context_keys 
                        const struct sl_context_call *call) {
     const size_t heads = shape->heads, columns = heads * shape->width;
     if (keys->by_heads) return sl_context_heads_forward(context, keys, shape, call);
+    if (keys->by_ring) return sl_context_ring_forward(context, keys, shape, call);
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(sl_context_gather(context, keys, i, SL_F32, call->own[i]));
     for (int number = 0; number < parts_of(context); number++) {
         const struct part part = part_of(context, keys, shape, number, SL_F32);
@@ -173,6 +180,7 @@ int sl_context_backward(struct sl_context *context, const struct sl_context_keys
                         const struct sl_attention *shape, const struct sl_context_call *call) {
     struct sl_tree tree[SL_CONTEXT_ARRAYS];
     if (keys->by_heads) return sl_context_heads_backward(context, keys, shape, call);
+    if (keys->by_ring) return sl_context_ring_backward(context, keys, shape, call);
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++)
         SL_TRY(sl_context_gather(context, keys, i, shape->stored, call->own[i]));
     begin_trees(context, keys, tree);

@@ -1,6 +1,7 @@
-/* context.h - attention of sequences divided over an axis (spmd/cut.h), by gathered keys or by heads.
+/* context.h - attention of sequences divided over an axis (spmd/cut.h), by gathered keys, in a ring, or by heads.
  *
- * By heads (context_heads.c), each coordinate computes attention of all rows for some of the heads. By gathered keys,
+ * By heads (context_heads.c), each coordinate computes attention of all rows for some of the heads. In a ring
+ * (context_ring.c), it attends to the keys of one coordinate after another. By gathered keys,
  * forward gathers all coordinates' keys and values, in the order of their positions. It computes attention of this
  * coordinate's queries by a call for each block, with the keys up to the block's end. Gathered arrays are not saved.
  * Backward gathers again, adds each block's gradients of keys and values to those of the whole sequence, and sums these
@@ -41,6 +42,12 @@ struct sl_context_keys {
     /* by heads: */
     bool by_heads;
     struct sl_place turned[SL_TURNED], places;
+    /* by ring: */
+    bool by_ring;
+    struct sl_place sent, came[2];      /* own keys, and in turns those of other coordinates, by blocks */
+    struct sl_place given[2], returned; /* gradients of others' keys, in turns, and of own keys by another's queries */
+    struct sl_place others, others_logsum, others_rope; /* results of one block of queries and one of keys */
+    struct sl_place earliest, pairs;
 };
 
 /* Inputs and outputs of attention, of this coordinate's rows. */

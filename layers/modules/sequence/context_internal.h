@@ -28,4 +28,23 @@ int sl_context_heads_forward(struct sl_context *context, const struct sl_context
 int sl_context_heads_backward(struct sl_context *context, const struct sl_context_keys *keys,
                               const struct sl_attention *shape, const struct sl_context_call *call);
 
+/* Whether ROWS queries from ROW on see all keys before them from the one that lies POSITION keys before the first
+ * query: then attention needs no PLACES, and takes less time. */
+static inline bool sl_context_sees_all(const int32_t *places, size_t row, size_t rows, size_t position) {
+    return !places || (size_t)places[row + rows - 1] >= position + rows - 1;
+}
+
+/* context_ring.c */
+
+/* Whether block BLOCK of a sequence, which sees no key before position EARLIEST, sees keys of block KEYS. Blocks have
+ * ROWS rows. */
+static inline bool sl_context_sees(int rows, int64_t earliest, int block, int keys) {
+    return keys <= block && ((int64_t)keys + 1) * rows > earliest;
+}
+int sl_plan_context_ring(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys);
+int sl_context_ring_forward(struct sl_context *context, const struct sl_context_keys *keys,
+                            const struct sl_attention *shape, const struct sl_context_call *call);
+int sl_context_ring_backward(struct sl_context *context, const struct sl_context_keys *keys,
+                             const struct sl_attention *shape, const struct sl_context_call *call);
+
 #endif
