@@ -34,15 +34,16 @@ int transformer_read_choices(struct transformer_job *job, struct transformer_con
     job->model.vocabulary = config->vocabulary;
     SL_TRY(transformer_open_tokenizer(job, true, error));
     if (!config->vocabulary) config->vocabulary = job->tokenizer ? sl_tokenizer_vocabulary(job->tokenizer) : 256;
+    const int parts = sl_mesh_axis_size(mesh, sl_context_axis), blocks = parts > 1 ? 2 * parts : 1;
     const struct sl_choice_text text = {.tokenizer = job->tokenizer,
                                         .between = config->bare_choices ? "" : config->between,
                                         .special = config->special,
-                                        .sequence = config->sequence,
+                                        .sequence = config->sequence / blocks * blocks,
                                         .vocabulary = config->vocabulary};
     SL_TRY(sl_choices_read(&job->choices, config->questions, &text, error));
     job->choice_scores = calloc((size_t)job->choices.samples.count, sizeof *job->choice_scores);
     if (!job->choice_scores) return sl_error_set(error, SL_FAILED, "no memory for the choices' scores");
-    config->sequence = job->choices.samples.longest;
+    config->sequence = (job->choices.samples.longest + blocks - 1) / blocks * blocks; /* padded */
     config->training.batch = sl_mesh_axis_size(mesh, sl_data_axis);
     config->training.microbatches = 1;
     return SL_OK;

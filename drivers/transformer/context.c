@@ -21,12 +21,10 @@ const struct sl_option transformer_context_table[] = {
 static const char *refused(const struct transformer_job *job, bool leaves) {
     const struct transformer_config *config = job->config;
     const struct sl_training_options *training = &config->training;
-    const char *const command[] = {[TRANSFORMER_EVALUATE] = "transformer evaluate",
-                                   [TRANSFORMER_GENERATE] = "transformer generate",
-                                   [TRANSFORMER_EXPORT] = "transformer export"};
-    if (job->command != TRANSFORMER_TRAIN) return command[job->command];
-    return config->experts                                       ? "--experts"
-           : training->offload                                   ? "--offload"
+    const char *const command[] = {
+        [TRANSFORMER_GENERATE] = "transformer generate", [TRANSFORMER_EXPORT] = "transformer export"};
+    return command[job->command]                                 ? command[job->command]
+           : config->experts                                     ? "--experts"
            : config->sample_every                                ? "--sample-every"
            : leaves && config->context_by == SL_CONTEXT_BY_HEADS ? "--context-by heads"
            : leaves && config->context_by == SL_CONTEXT_BY_RING  ? "--context-by ring"

@@ -347,12 +347,11 @@ static int fetch_whole(struct sl_worker *worker, bool evaluation, int64_t first,
         transformer_fetch_chats(worker, evaluation, first, mine, batch);
         return SL_OK;
     }
-    if (job->choices.count) {
+    if (job->choices.count)
         sl_samples_fetch(&job->choices.samples, mine, local, sequence, own->inputs, own->labels, NULL);
-        return SL_OK;
-    }
-    SL_TRY(sl_tokens_fetch(tokens, evaluation, worker->job->seed, mine, local, sequence, own->inputs, own->labels,
-                           &worker->self->error));
+    else
+        SL_TRY(sl_tokens_fetch(tokens, evaluation, worker->job->seed, mine, local, sequence, own->inputs, own->labels,
+                               &worker->self->error));
     if (own->places) sl_tokens_places(own->inputs, local, sequence, job->document, own->places);
     return SL_OK;
 }

@@ -119,7 +119,7 @@ static int run(const struct sl_command *named, const char *program, int argc, ch
             {"Multiple choice", transformer_choice_table, &config}, {"Model", transformer_model_table, &config},
             {"Latents, experts", transformer_own_table, &config}, {"Parameters", transformer_parameter_table, &config},
             {"PEFT", transformer_given_adapter_table, &config}, {"Layout", sl_layout_table, training},
-            {"Schedule", transformer_schedule_table, &config}),
+            {"Context", transformer_context_table, &config}, {"Schedule", transformer_schedule_table, &config}),
         [TRANSFORMER_GENERATE] = SL_SECTIONS(
             {"Mesh", sl_mesh_table, &config.common}, {"Run", sl_query_table, &config.common},
             {"Conversations", transformer_interactive_table, &config}, {"Model", transformer_model_table, &config},

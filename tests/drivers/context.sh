@@ -38,6 +38,16 @@ same --mesh context=2 --context-by heads
 same --mesh context=2 --context-by ring
 same --mesh context=2,data=1,pipe=2 --no-fsdp
 
+# ---- memory elsewhere: the same losses ----
+
+options='--offload optimizer,activations,weights --offload-dir far'
+mkdir far
+call train $own --batch 8 --steps 4 --json $options --mesh data=1
+values loss >single
+same --mesh data=1,context=2
+same --mesh data=2,context=2,pipe=2 --accumulate 2
+same --mesh data=1,context=4,tensor=2 --storage f32 --checked
+
 # ---- losses after steps, checkpoints ----
 
 options='--evaluate-every 2'
@@ -58,6 +68,29 @@ point 'a checkpoint of one size goes on with another'
 call evaluate --params run --evaluate-batches 1 --batch 8
 [ $status = 0 ]
 point 'and is evaluated on one coordinate'
+
+# ---- evaluation ----
+
+# scores ARGUMENT...: the same loss, tokens and scores of choices as on one coordinate, held as planned.
+scores() {
+    call evaluate --params run --json "$@"
+    { values loss; sed -n 's/.*"scores":\[\([^]]*\)\].*/\1/p' out | tr , '\n'; values tokens; } >several
+    planned=$(timeout 120 "$driver" evaluate --params run --json --dry-run "$@" | sed -n 's/.*"total":\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
+    held=$(sed -n 's/.*"memory":\[\(.*\)\],"processes.*/\1/p' out | tr '{' '\n' | sed -n 's/.*"total":\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
+    [ $status = 0 ] && near 2e-6 several single && [ "$planned" = "$held" ]
+    point "evaluation as on one coordinate: $*"
+}
+cat >questions.jsonl <<'END'
+{"prompt": "one two three ", "choices": ["four", "a"], "answer": 0}
+{"prompt": "six seven ", "choices": ["ten", "eight nine", "a"], "answer": 1}
+END
+for options in '--data text --evaluate-batches 2 --batch 8' '--eval-data text --stride 24 --batch 4' \
+    '--data text --evaluate-batches 2 --batch 4 --document-mask --document-token 98' '--choices questions.jsonl'; do
+    call evaluate --params run --json --mesh data=1 $options
+    { values loss; sed -n 's/.*"scores":\[\([^]]*\)\].*/\1/p' out | tr , '\n'; values tokens; } >single
+    scores --mesh data=1,context=3 $options
+    scores --mesh data=2,context=2,pipe=2 --context-by heads $options
+done
 
 # ---- conversations: tokens that are not scored, padding, several in a sequence ----
 
@@ -124,7 +157,7 @@ wrong() {
 two='--mesh data=1,context=2'
 wrong 'mesh axis "context": its 5 coordinates have 2 blocks of each sequence, and 48 tokens (--sequence) do not divide' train $own --mesh data=1,context=5
 wrong 'mesh axis "context": it comes after "data"' train $own --mesh context=2,data=2
-for option in '--experts 4' '--offload optimizer' '--sample-every 1'; do
+for option in '--experts 4' '--sample-every 1'; do
     wrong "mesh axis \"context\": ${option%% *} does not take" train $own $two $option
 done
 for way in ring heads; do
@@ -134,7 +167,8 @@ call train $own --mesh data=1,context=8 --context-by heads # any coordinate tell
 [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] &&
     grep -qE 'train: coordinate [0-7] .*: blocks.0.layers.0.mla.heads: 4 of queries and 4 of keys' err
 point "refused: heads that do not divide over context, by name"
-wrong 'mesh axis "context": transformer evaluate does not take' evaluate --data text $two
+wrong 'mesh axis "context": its 5 coordinates have 2 blocks' evaluate --data text --params run --mesh data=1,context=5
+wrong '--context-by: is read only with --mesh context=...' evaluate --data text --params run --context-by heads
 wrong 'mesh axis "context": transformer generate does not take' generate --prompt jack $two
 wrong '--context-by: "rings" is not one of gather|ring|heads' train $own $two --context-by rings
 wrong '--context-by: is read only with --mesh context=...' train $own --context-by gather
