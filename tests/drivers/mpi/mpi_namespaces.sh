@@ -85,6 +85,26 @@ status=$?
 [ $status = 0 ] && results out | cmp -s - expected
 point 'loss_equality prints the same bits'
 
+# divides N ARGUMENT...: N processes, between which sequences are divided, have the losses and gradients of N threads.
+divides() {
+    count=$1
+    shift
+    set -- train --model-dimension 32 --n-heads 4 --blocks 1 --sequence 48 --batch 4 --vocab-size 128 --steps 2 --json \
+        --no-advice "$@"
+    "$drivers/transformer" "$@" --gradients threads >threads.out 2>err </dev/null
+    launch $count "$drivers/transformer" "$@" --engine mpi --gradients "$work/processes" >out 2>err </dev/null
+    status=$?
+    [ $status = 0 ] && values loss >found && [ -s found ] && sed -n 's/.*"loss":\([^,]*\),.*/\1/p' threads.out | cmp -s - found &&
+        cmp -s threads processes
+    point "$count processes on several hosts, the bits of threads: $*"
+}
+for way in gather heads; do
+    divides 2 --mesh data=1,context=2 --context-by $way
+    divides 4 --mesh data=1,context=4 --context-by $way
+done
+divides 4 --mesh data=1,context=4 --exact context=4
+divides 8 --mesh data=2,context=2,pipe=2 --no-fsdp
+
 # begin ARGUMENT...: a training in the background, whose processes leave their ids; returns when it is under way.
 begin() {
     rm -f out err process.*
