@@ -352,10 +352,10 @@ int sl_checkpoints_protect(const struct sl_checkpoints *c, struct sl_spmd *self,
                 : sl_protection_commit(c->protection, self, trainer, samples);
 }
 
-/* After the death of another coordinate, sl_progress fails, and this coordinate has no error of its own. */
+/* After the death of another coordinate, sl_progress fails. */
 void sl_checkpoints_end(const struct sl_checkpoints *c, struct sl_spmd *self, int status) {
     if (!c->protection || (status == SL_OK && !sl_protection_leads(c->protection, self))) return;
-    if (status == SL_OK || self->error.status || sl_progress(self) == SL_OK) sl_protection_end(c->protection, self);
+    if (status == SL_OK || sl_progress(self) == SL_OK) sl_protection_end(c->protection, self);
 }
 
 /* ---- messages for people ---- */

@@ -397,6 +397,65 @@ int sl_export_own(struct sl_spmd *self, const struct sl_parameters *parameters, 
     return status;
 }
 
+/* ---- copies of another coordinate's parts ---- */
+
+static bool are_equal(const struct sl_shard *a, const struct sl_shard *b) {
+    return a->dims == b->dims && !memcmp(a->dim, b->dim, (size_t)a->dims * sizeof *a->dim);
+}
+
+/* Whether this coordinate has the elements of OWNER's PART, too; parameter *MINE has them. */
+static bool holds(const struct exchange *x, int owner, const struct part *part, int *mine) {
+    const struct sl_parameters *all = x->parameters;
+    for (*mine = 0; *mine < all->count; (*mine)++)
+        if (!all->list[*mine].second && !strcmp(all->list[*mine].name, part->parameter.name)) break;
+    if (*mine == all->count) return false;
+    const struct sl_parameter *own = &all->list[*mine];
+    const struct sl_range *range = &all->range[own->range];
+    const struct sl_shard there = sl_spec_shard(&own->spec, x->self->mesh, owner, own->dims, own->shape);
+    const struct sl_shard here = sl_spec_shard(&own->spec, x->self->mesh, x->self->coordinate, own->dims, own->shape);
+    const size_t first = own->offset + part->first;
+    if (!are_equal(&there, &here)) return false;
+    if (x->state == SL_VALUES && !has_own_floats(x, own->range)) return !sl_range_is_sharded(all, own->range);
+    return first >= range->shard && first + part->count <= range->shard + range->shard_count;
+}
+
+static int declare_copied(const struct exchange *x, int owner, const struct part *part, enum sl_state state,
+                          struct sl_store *copy, struct sl_held_list *held) {
+    char name[128];
+    int mine;
+    name_of(x->parameters, x->state, part->parameter.name, name);
+    if (!sl_store_declare(copy, name, SL_F32, 1, &part->count)) return no_memory(x->self, name);
+    if (!holds(x, owner, part, &mine)) return SL_OK;
+    struct sl_held *list = sl_grow(held->list, held->count, &held->room, 64, sizeof *list);
+    if (!list) return no_memory(x->self, name);
+    held->list = list;
+    list[held->count] = (struct sl_held){.state = state, .parameter = mine, .first = part->first, .count = part->count};
+    memcpy(list[held->count++].name, name, sizeof name);
+    return SL_OK;
+}
+
+int sl_declare_copy(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+                    enum sl_state state, int of, struct sl_store *copy, struct sl_held_list *held) {
+    struct exchange x = exchange_of(self, world, parameters, state);
+    x.spreads = true;
+    int status = SL_OK;
+    for (int owner = 0; owner < world->size && status == SL_OK; owner++) {
+        struct parts parts;
+        status = tell(&x, owner, &parts);
+        for (int i = 0; i < parts.count && status == SL_OK && owner == of; i++)
+            status = declare_copied(&x, owner, &parts.list[i], state, copy, held);
+        free(parts.list);
+    }
+    return status;
+}
+
+int sl_export_held(struct sl_spmd *self, const struct sl_parameters *parameters, const struct sl_held *held,
+                   float *to) {
+    const struct exchange x = exchange_of(self, NULL, parameters, held->state);
+    SL_TRY(copy_own(&x, &parameters->list[held->parameter], held->first, held->count, to));
+    return sl_progress(self);
+}
+
 /* ---- records and traces ---- */
 
 int sl_gather_records(struct sl_spmd *self, void *records, size_t bytes) {

@@ -51,6 +51,27 @@ int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const str
 int sl_export_own(struct sl_spmd *self, const struct sl_parameters *parameters, enum sl_state state,
                   struct sl_store *own);
 
+/* A tensor in another coordinate's own store whose elements this coordinate has, too. */
+struct sl_held {
+    char name[128]; /* of the tensor */
+    enum sl_state state;
+    int parameter; /* this coordinate's; the tensor has elements [first, first + count) of its shard */
+    size_t first, count;
+    size_t at; /* the tensor's place, for the caller */
+};
+/* Zero-initialize; free the list. */
+struct sl_held_list {
+    int count, room;
+    struct sl_held *list;
+};
+
+/* Declares in COPY the tensors that sl_declare_own declares at coordinate OF, and adds to HELD those that this
+ * coordinate has, too. OF is -1 at coordinates without a copy. Collective over WORLD. */
+int sl_declare_copy(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+                    enum sl_state state, int of, struct sl_store *copy, struct sl_held_list *held);
+/* Copies the elements of HELD from this coordinate's memory to TO. */
+int sl_export_held(struct sl_spmd *self, const struct sl_parameters *parameters, const struct sl_held *held, float *to);
+
 /* Gathers the record of every coordinate on coordinate 0. RECORDS is [coordinates] of BYTES each, a multiple of 4; each
  * coordinate fills in its own before the call. If coordinates share memory, all must pass the same array. Collective
  * over the mesh. */

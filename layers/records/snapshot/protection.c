@@ -115,8 +115,8 @@ static void reserve(struct part *part, int number, struct sl_spmd *self, struct 
 static int reserve_copies(struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, struct sl_error *mine) {
     const bool failed = mine->status;
     int reason = 0;
-    SL_TRY(sl_protection_copies_open(&part->copies, self, sl_trainer_world(trainer), &part->hosts, part->start,
-                                     part->places, part->place[0].mapped, &reason, mine));
+    SL_TRY(sl_protection_copies_open(&part->copies, self, trainer, &part->hosts, part->start, part->places,
+                                     part->place[0].mapped, &reason, mine));
     if (!failed && reason) explain(part, self, reason, mine);
     return SL_OK;
 }
@@ -309,7 +309,7 @@ int sl_protection_commit(struct sl_protection *p, struct sl_spmd *self, struct s
     const double began = sl_now();
     SL_TRY(sl_protection_copies_end(&part->copies, self));
     SL_TRY(write_part(part, &part->place[number], self, trainer, samples));
-    SL_TRY(sl_protection_copies_start(&part->copies, self, number, &part->place[number]));
+    SL_TRY(sl_protection_copies_start(&part->copies, self, trainer, number, &part->place[number]));
     /* All hosts have this run's first step now, so the step from which the run continued is no longer needed. */
     if (part->account.steps == part->places && part->account.steps > before && leads(part, self)) {
         char own[SL_MAX_PATH];

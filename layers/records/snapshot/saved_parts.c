@@ -10,7 +10,6 @@
 
 #include "layers/records/snapshot/saved_parts_internal.h"
 #include "layers/formats/stores/store_parts.h"
-#include "layers/training/exchange.h"
 #include "layers/training/replicas.h"
 
 bool sl_saved_parts_are_possible(const struct sl_spmd *self) {
@@ -112,6 +111,14 @@ int sl_saved_parts_declare(struct sl_spmd *self, struct sl_trainer *trainer, str
         SL_TRY(sl_declare_own(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), kind_at(trainer, i), own,
                               whole));
     sl_store_sort(whole);
+    return SL_OK;
+}
+
+int sl_saved_parts_declare_copy(struct sl_spmd *self, struct sl_trainer *trainer, int of, struct sl_store *copy,
+                                struct sl_held_list *held) {
+    for (int i = 0; i < sl_checkpoint_kinds(trainer); i++)
+        SL_TRY(sl_declare_copy(self, sl_trainer_world(trainer), sl_trainer_parameters(trainer), kind_at(trainer, i), of,
+                               copy, held));
     return SL_OK;
 }
 

@@ -4,11 +4,16 @@
 #define SL_LAYERS_RECORDS_SNAPSHOT_SAVED_PARTS_INTERNAL_H
 
 #include "layers/training/checkpoint.h"
+#include "layers/training/exchange.h"
 
 /* Declares this coordinate's tensors in OWN, and, on coordinate 0, the whole tensors of all coordinates in WHOLE.
  * Collective. */
 int sl_saved_parts_declare(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own,
                            struct sl_store *whole);
+/* Declares coordinate OF's tensors in COPY, and adds to HELD those that this coordinate has, too; OF is -1 at
+ * coordinates without a copy. Collective. */
+int sl_saved_parts_declare_copy(struct sl_spmd *self, struct sl_trainer *trainer, int of, struct sl_store *copy,
+                                struct sl_held_list *held);
 /* Adds a part's notes to OWN, and requests checksums. SL_FAILED if memory is short. */
 int sl_saved_parts_note(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own);
 /* Copies this coordinate's state to OWN. */
