@@ -10,7 +10,7 @@ mpirun=$(cd "$(dirname "$0")/.." && pwd)/mpirun
 driver=$drivers/looping_pipeline
 small='--layers 2 --hidden 8 --batch 8 --microbatches 2 --json'
 steps=60
-slow='--mesh model=2 --schedule 1f1b --delay-ms 1' # a second, on any machine
+slow='--mesh model=2 --schedule 1f1b --delay-ms 3' # seconds, on any machine: longer than this script may wait for a core
 saves='--save saved --save-every 3'
 
 # name STEPS [DIRECTORY]
@@ -158,6 +158,7 @@ fi
 
 # ---- ended ----
 
+usual=$steps steps=1000000 # too many to end before the signal
 for signal in TERM INT; do
     begin --restart 3
     saved_one
@@ -177,6 +178,7 @@ while lives $run && [ $((tries += 1)) -lt 500 ]; do sleep 0.01; done
 status=$tries
 ! lives $run && tail -n 1 out | grep -q '"interrupted":true'
 point 'a run whose watcher is killed saves and ends'
+steps=$usual
 
 # ---- options that do not fit ----
 
@@ -201,7 +203,7 @@ rm -rf first whole saved
 call train $tiny --steps 2 --save first --seed 3
 steps=40
 call train --params first $tiny --steps $steps --save whole --save-every 5 --delay-ms 1
-"$driver" train --params first $tiny --steps $steps $saves --delay-ms 1 --restart 5 >out 2>err </dev/null &
+"$driver" train --params first $tiny --steps $steps $saves --delay-ms 8 --restart 5 >out 2>err </dev/null &
 pid=$!
 saved_one
 new_child ''
@@ -209,7 +211,7 @@ kill -KILL $run
 ends
 [ $status = 0 ] && [ "$(restarts)" = 1 ] && [ "$(wc -l <err)" = 1 ] && same whole
 point 'a run that began with the values of another one'
-echo "$tiny --steps $steps $saves --delay-ms 1 --restart 5 --para first" >options
+echo "$tiny --steps $steps $saves --delay-ms 8 --restart 5 --para first" >options
 rm -rf saved
 "$driver" train @options >out 2>err </dev/null &
 pid=$!

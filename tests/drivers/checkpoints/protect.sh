@@ -11,7 +11,7 @@ if [ ! -w /dev/shm ]; then
 fi
 
 driver=$drivers/looping_pipeline
-small='--layers 4 --hidden 8 --batch 8 --microbatches 2 --mesh data=1,model=2 --schedule 1f1b --delay-ms 1'
+small='--layers 4 --hidden 8 --batch 8 --microbatches 2 --mesh data=1,model=2 --schedule 1f1b --delay-ms 3'
 steps=120
 
 name() {
