@@ -1,14 +1,11 @@
 """equivalent.py - changes that no program can notice, by rules about the PTX; listed.py has others."""
-import collections
 import functools
 import re
 
 import barriers
 import flow
 from changes import FLOATS, NUMBER
-
-CONSTANT = re.compile(NUMBER.pattern + r"|0[fd][0-9A-F]+$")
-OF_BLOCKS = {"%ctaid.x", "%nctaid.x", "parameter", "number"}  # results made of these are the same in all threads of a block
+from registers import OF_BLOCKS, bounds_a_block, is_of_block, made_of, makers_of, reached, through_moves, uses
 
 
 def unread(kernel):
@@ -40,34 +37,6 @@ def needed(kernel):
                     found.add(id(s))
                     work.append(s)
     return found
-
-
-@functools.cache
-def readers(kernel):
-    """For each register the statements that read it."""
-    found = collections.defaultdict(list)
-    for s in kernel.statements:
-        for register in dict.fromkeys(flow.reads(s, kernel.registers)) if hasattr(s, "ops") else ():
-            found[register].append(s)
-    return dict(found)
-
-
-@functools.cache
-def writers(kernel):
-    """For each register the statements that write it."""
-    found = collections.defaultdict(list)
-    for s in kernel.statements:
-        for register in dict.fromkeys(flow.writes(s, kernel.registers)) if hasattr(s, "ops") else ():
-            found[register].append(s)
-    return dict(found)
-
-
-def uses(kernel, register):
-    return readers(kernel).get(register, [])
-
-
-def makers_of(kernel, register):
-    return writers(kernel).get(register, [])
 
 
 def the_larger(kernel, instruction, new):
@@ -203,34 +172,6 @@ def keeps_the_bits(kernel, instruction, new):
     return bool(zeros) and len(zeros) == len(makers) and 0 <= int(instruction.ops[2]) ^ int(new[0].ops[2]) < 1 << min(zeros)
 
 
-def is_of_block(kernel, register, depth=8):
-    """Whether a register is made of the block's number and constants alone: so it is the same in all threads of the block."""
-    operands = [operand for s in makers_of(kernel, register) for operand in s.ops[1:]]
-    return bool(operands) and depth > 0 and all(
-        NUMBER.match(operand) or operand == "%ctaid.x" or is_of_block(kernel, operand, depth - 1) for operand in operands)
-
-
-def made_of(kernel, register):
-    """Special registers, "parameter", "number" and "memory": all that a register is made of."""
-    found, seen_too, work = set(), set(), [register]
-    while work:
-        for s in makers_of(kernel, work.pop()):
-            if s.name == "ld":
-                found.add("parameter" if "param" in s.mods else "memory")
-                continue
-            operands = set(s.ops[1:]) - seen_too
-            seen_too |= operands
-            work += [operand for operand in operands if operand in kernel.registers]
-            found |= {"number" if CONSTANT.match(operand) else operand for operand in operands if operand not in kernel.registers}
-    return found
-
-
-def bounds_a_block(kernel, register):
-    """Whether a register is made of the block's number and of sizes."""
-    found = made_of(kernel, register)
-    return "%ctaid.x" in found and found <= OF_BLOCKS
-
-
 def with_equal_case(instruction, new):
     """A comparison of integers, first < count or its contrary, that has its equal case, too, or one more as its count."""
     if instruction.name != "setp":
@@ -259,19 +200,6 @@ def has_an_element_for_each_thread(kernel):
 def asks_for_a_second_turn(kernel, s):
     """Whether a thread's next element is before the block's end, in such a kernel."""
     return (s.name == "setp" and s.mods[0] == "lt" and bounds_a_block(kernel, s.ops[2]) and {"%tid.x", "%ntid.x"} <= made_of(kernel, s.ops[1]))
-
-
-def through_moves(kernel, register):
-    """Statements that make a register, or the registers that it is a copy of."""
-    found, seen_too, work = [], set(), [register]
-    while work:
-        for s in makers_of(kernel, work.pop()):
-            if s.name == "mov" and s.ops[1] in kernel.registers and s.ops[1] not in seen_too:
-                seen_too.add(s.ops[1])
-                work.append(s.ops[1])
-            elif s.name != "mov" or s.ops[1] not in kernel.registers:
-                found.append(s)
-    return found
 
 
 def asks_for_more_of_its_chunk(kernel, s, body):
@@ -341,11 +269,21 @@ def goes_on_to_the_end(kernel, instruction, new):
             and "%nctaid.x" in made_of(kernel, instruction.ops[2]) <= {"%nctaid.x", "number"})
 
 
+def one_more_of_a_chunk(kernel, instruction, new):
+    """A block's last row, its first one and a number of rows less one, without the "less one": min has the last row of all."""
+    if instruction.name != "add" or instruction.ops[2] != "-1" or len(new) != 1 or new[0].ops[2] != "0":
+        return False
+    ends = reached(kernel, instruction)
+    return bool(ends) and all(
+        s.name == "add" and bounds_a_block(kernel, s.ops[0]) and all(t.name == "min" for t in uses(kernel, s.ops[0])) for s in ends)
+
+
 def the_next_block_has_it(kernel, instruction, new):
     """A block takes more rows or elements, which the others have, too: both compute it from arrays that none of them changes. If one
     array is read and changed under two names, they do not: so tests have their say first."""
     one_more = instruction.name == "min" and len(new) == 2 and new[1].ops[2] == instruction.ops[2]
-    if not (one_more or goes_on_to_the_end(kernel, instruction, new)) or not bounds_a_block(kernel, instruction.ops[1]):
+    more = (one_more or goes_on_to_the_end(kernel, instruction, new)) and bounds_a_block(kernel, instruction.ops[1])
+    if not more and not one_more_of_a_chunk(kernel, instruction, new):
         return False
     if any(s.name in ("atom", "red", "call") for s in kernel.statements if hasattr(s, "ops")):
         return False

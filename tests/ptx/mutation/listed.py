@@ -55,6 +55,9 @@ LIST = [
     (r"attention_queries.*", "an add for a sub", r"for \(size_t e = from \+ c; e < from \+ c \+ 2; e\+\+\)", r"add\.s64 .*, -?\d+",
      "whether a loop's end is beyond all numbers"),
     (r"(conv|pool)_\w+", "a constant off by one", r".*", r"shr\.u32 %r\d+, %r\d+, 31", "the sign of a size, or its two highest bits: an image's are small"),
+    (r"reduce_in", "another comparison", r"", r"setp\.eq\.s32 .*, 0", "a device's list has fewer than 2^18 members"),
+    (r"rotate_heads", "a row beyond the end", r"SL_BLOCKS\(.*", r"min\.u64 .*", "a block has four pairs at most, and an end of its own"),
+    (r"merge", "another comparison", r"SL_ROWS\(.*", r"setp\.ne\.s32 %p\d+, %r1, 0", "all threads have the row's logarithm, and store it between barriers"),
 ]
 
 
