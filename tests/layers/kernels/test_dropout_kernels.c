@@ -50,6 +50,31 @@ static void drop_by_words(const struct sl_kernels *kernels, const struct arrays 
     kernels->operands->dropout(&words, &arrays);
 }
 
+/* The same for x and the slope as bf16: the results of a rounded x in floats. */
+static void expect_same_of_halves(const struct sl_kernels *kernels, struct arrays *a,
+                                  const struct sl_dropout_words *words) {
+    const struct sl_dropout_words drawn = {.at = a->words};
+    float *x = device_copy(a->x, a->n * sizeof *x);
+    uint16_t *half_x = settle(x, a->n), *half_slope = device_array(a->n, sizeof *half_slope);
+    for (int silu = 0; silu < 2; silu++) {
+        struct sl_dropout_arrays arrays = {.count = a->n,
+                                           .silu = silu,
+                                           .x = sl_rows_f32(x),
+                                           .threshold = THRESHOLD,
+                                           .keep = KEEP,
+                                           .y = sl_out_f32(a->want),
+                                           .slope = sl_rows_f32(a->want_slope)};
+        kernels->operands->dropout(&drawn, &arrays);
+        arrays.x = sl_rows_bf16(half_x), arrays.y = sl_out_f32(a->y), arrays.slope = sl_rows_bf16(half_slope);
+        kernels->operands->dropout(words, &arrays);
+        assert_memory_equal(a->y, a->want, a->n * sizeof *a->y);
+        for (size_t i = 0; i < a->n; i++) assert_int_equal(half_slope[i], sl_bf16_of_float(a->want_slope[i]));
+    }
+    release_array(x);
+    release_array(half_x);
+    release_array(half_slope);
+}
+
 /* Expects dropout that draws WORDS itself to give the results of A's words, which are the same. */
 static void expect_same(const struct sl_kernels *kernels, struct arrays *a, const struct sl_dropout_words *words) {
     const size_t n = a->n, bytes = (n + BEHIND) * sizeof(float);
@@ -77,6 +102,7 @@ static void expect_same(const struct sl_kernels *kernels, struct arrays *a, cons
     kernels->operands->dropout(words, &arrays);
     for (size_t i = 0; i < n; i++) assert_int_equal(a->stored[i], sl_bf16_of_float(a->want[i]));
     assert_memory_equal(a->slope, a->want_slope, bytes);
+    expect_same_of_halves(kernels, a, words);
 }
 
 /* One microbatch, as many as a region takes, and more; parts with and without a middle word. */

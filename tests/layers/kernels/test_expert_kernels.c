@@ -8,7 +8,7 @@
 /* tokens, sequences, experts, choices, capacity */
 static const struct sl_routing shapes[] = {
     {1, 1, 1, 1, 1},    {6, 2, 7, 2, 3},    {5, 1, 33, 1, 4},  {12, 3, 40, 3, 1},
-    {257, 1, 64, 8, 9}, {10, 2, 300, 5, 2}, {4, 2, 20, 11, 3},
+    {257, 1, 64, 8, 9}, {10, 2, 300, 5, 2}, {4, 2, 20, 11, 3}, {3, 1, 5, 1, 12},
 };
 static const size_t widths[] = {1, 3, 33, 128, 300};
 enum { SHAPES = sizeof shapes / sizeof *shapes, WIDTHS = sizeof widths / sizeof *widths };
