@@ -46,11 +46,15 @@ class Accesses:
         thread."""
         makers = self.makers.get(register, [])
         if wanted == "eq" and len(makers) > 1 and all(s.name == "mov" for s in makers):
-            return all(self.where_one_thread_is(s) if s.ops[1] == "-1" else self.of_thread_0(s.ops[1], wanted) for s in makers)
+            return all(self.where_one_thread_is(s) if self.holds_always(s.ops[1]) else self.of_thread_0(s.ops[1], wanted) for s in makers)
         if len(makers) != 1 or makers[0].name != "setp" or makers[0].mods[0] != wanted or makers[0].ops[2] != "0":
             return False
         index = self.makers.get(makers[0].ops[1], [])
         return len(index) == 1 and index[0].name == "mov" and index[0].ops[1] == "%tid.x"
+
+    def holds_always(self, predicate):
+        makers = self.makers.get(predicate, [])
+        return predicate == "-1" or len(makers) == 1 and makers[0].name == "mov" and makers[0].ops[1] == "-1" and not makers[0].guard
 
     def where_one_thread_is(self, statement):
         """Whether a branch on the number of threads being 1 ends the statement's block."""

@@ -57,6 +57,7 @@ LIST = [
     (r"(conv|pool)_\w+", "a constant off by one", r".*", r"shr\.u32 %r\d+, %r\d+, 31", "the sign of a size, or its two highest bits: an image's are small"),
     (r"reduce_in", "another comparison", r"", r"setp\.eq\.s32 .*, 0", "a device's list has fewer than 2^18 members"),
     (r"rotate_heads", "a row beyond the end", r"SL_BLOCKS\(.*", r"min\.u64 .*", "a block has four pairs at most, and an end of its own"),
+    (r"row_maxima", "a row beyond the end", r"SL_LANES\(reduction.*", r"setp\.lt\.u64 .*", "a group of four beyond the row has no element, and the largest stays"),
     (r"merge", "another comparison", r"SL_ROWS\(.*", r"setp\.ne\.s32 %p\d+, %r1, 0", "all threads have the row's logarithm, and store it between barriers"),
 ]
 
