@@ -36,10 +36,13 @@ int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t cou
     return sl_plan_written(plan, count, true, SL_UNTIL_WEIGHT, kept);
 }
 
-int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept) {
-    if (sl_reads_operand(&child->y)) return sl_plan_written(plan, count, sl_is_kept(&child->y), SL_FROM_INPUT, kept);
-    SL_TRY(sl_plan_kept(plan, count, child->y.lasts, kept));
-    if (sl_reads_stored_gradient(plan, child)) sl_plan_kept_room(plan, kept);
+int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, bool alone,
+                          struct sl_kept *kept) {
+    const bool operand = sl_reads_operand(&child->y);
+    SL_TRY(operand ? sl_plan_written(plan, count, sl_is_kept(&child->y), SL_FROM_INPUT, kept)
+                   : sl_plan_kept(plan, count, child->y.lasts, kept));
+    if (!operand && sl_reads_stored_gradient(plan, child)) sl_plan_kept_room(plan, kept);
+    sl_plan_reader(kept, &child->y, alone);
     return SL_OK;
 }
 
@@ -157,7 +160,7 @@ float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {
 }
 
 const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype) {
-    return dtype == SL_F32 ? sl_recall(context, kept) : sl_kept_stored(context, kept);
+    return dtype == SL_F32 ? sl_recall(context, kept) : sl_kept_saved(context, kept).at;
 }
 
 void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y) {
@@ -176,12 +179,6 @@ const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, cons
 struct sl_rows sl_given_rows(const struct sl_context *context, const struct sl_use *use, size_t n, const float *x) {
     const uint16_t *stored = sl_reads_copy(use) && context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
     return stored ? sl_rows_bf16(stored) : sl_rows_f32(x);
-}
-
-bool sl_is_stored(const struct sl_context *context, size_t n, const void *x) {
-    const struct sl_rounded *rounded = &context->rounded;
-    const uintptr_t first = (uintptr_t)rounded->stored, at = (uintptr_t)x;
-    return first && at >= first && at + n * sizeof *rounded->stored <= first + rounded->count * sizeof *rounded->stored;
 }
 
 const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, struct sl_rows x) {

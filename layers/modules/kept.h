@@ -42,11 +42,13 @@ int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_l
  * round the floats. */
 int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
 
-/* Plan COUNT elements for each microbatch: CHILD's x, for LIFETIME, or CHILD's dy. CHILD must be planned before. If
- * CHILD reads an operand there, the array is an operand, an x lasts until W, and kernels may round the floats. */
+/* Plan COUNT elements for each microbatch: CHILD's x, for LIFETIME, or CHILD's dy, whose writer may leave bf16 ALONE if
+ * CHILD reads copies. CHILD must be planned before. If CHILD reads an operand there, the array is an operand, an x
+ * lasts until W, and kernels may round the floats. */
 int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
                        struct sl_kept *kept);
-int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
+int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, bool alone,
+                          struct sl_kept *kept);
 /* As sl_plan_kept_input, if I reads the floats of x, too: they are unrounded if x is an operand. */
 int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
 
@@ -85,14 +87,14 @@ static inline struct sl_rows sl_kept_rows(const struct sl_context *context, cons
     return kept->rounds ? sl_rows_bf16(sl_kept_halves(context, kept)) : sl_rows_f32(sl_kept_values(context, kept));
 }
 /* The array in the saved type, for later calls: a child's x in backward, or its dy in W. */
-static inline const void *sl_kept_stored(const struct sl_context *context, const struct sl_kept *kept) {
-    return kept->outlasts ? (const void *)sl_kept_halves(context, kept) : sl_at(context, &kept->values);
-}
 static inline struct sl_rows sl_kept_saved(const struct sl_context *context, const struct sl_kept *kept) {
-    return sl_rows_of(kept->outlasts ? SL_BF16 : SL_F32, sl_kept_stored(context, kept));
+    return kept->outlasts ? sl_rows_bf16(sl_kept_halves(context, kept)) : sl_rows_f32(sl_kept_values(context, kept));
 }
-
-/* The array in I. If DTYPE is SL_F32, returns the floats of sl_recall, otherwise the array in its saved type. */
+/* Address of the array in the saved type if STORED, otherwise of a call's floats. */
+static inline const void *sl_kept_if(const struct sl_context *context, const struct sl_kept *kept, bool stored) {
+    return stored ? sl_kept_saved(context, kept).at : sl_kept_values(context, kept);
+}
+/* Address of the array in I: if DTYPE is SL_F32, the floats of sl_recall, otherwise the array in its saved type. */
 const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype);
 /* The result to request from a child that writes the array. */
 struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept);
@@ -136,10 +138,10 @@ int sl_kept_backward_input(const struct sl_module *child, struct sl_context *con
                            const struct sl_kept *dy, float *dx);
 /* Y [n] += X. X is the result of a call; RESULT is the requested form of Y; NULL: unrounded floats. */
 void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y);
-/* Calls CHILD's backward_input of DY, which writes DX. *DTYPE becomes SL_BF16 if DX is unread and CHILD has written
- * only bf16, otherwise SL_F32 for unrounded floats. */
+/* Calls CHILD's backward_input of DY, which writes DX. *LEFT becomes the bf16 copy if DX is unread and CHILD has
+ * written it, otherwise unrounded floats. */
 int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, struct sl_rows x, const float *dy,
-                           const struct sl_kept *dx, enum sl_dtype *dtype);
+                           const struct sl_kept *dx, struct sl_rows *left);
 /* Writes X [n] to Y as bf16, and returns Y. */
 const uint16_t *sl_round_rows(const struct sl_context *context, size_t n, const float *x, uint16_t *y);
 /* Bf16 copy of X [n] if the caller's parent has stored one, otherwise NULL. */
@@ -152,8 +154,6 @@ static inline uint16_t *sl_open_copy(const struct sl_context *context, const flo
     const struct sl_rounded *rounded = &context->rounded;
     return rounded->open && rounded->values == x ? (uint16_t *)(uintptr_t)rounded->stored : NULL;
 }
-/* Returns whether X [n] is a bf16 copy that the caller's parent has stored beside floats. */
-bool sl_is_stored(const struct sl_context *context, size_t n, const void *x);
 /* X of backward_input or W, or DY of W, with its type. */
 static inline struct sl_rows sl_saved_x(const struct sl_context *context, const void *x) {
     return sl_rows_of(context->saved.x, x);

@@ -63,13 +63,13 @@ int sl_kept_backward_input(const struct sl_module *child, struct sl_context *con
 }
 
 int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, struct sl_rows x, const float *dy,
-                           const struct sl_kept *dx, enum sl_dtype *dtype) {
+                           const struct sl_kept *dx, struct sl_rows *left) {
     struct sl_result result = sl_kept_result(context, dx);
     result.left = true; /* as floats */
     struct sl_result *const before = context->result;
     context->result = dx->unread ? &result : NULL;
     const int status = sl_saved_backward_input(child, context, x, dy, sl_kept_values(context, dx));
     context->result = before;
-    *dtype = result.done ? SL_BF16 : SL_F32;
+    *left = result.done ? sl_rows_bf16(result.stored) : sl_rows_f32(sl_kept_values(context, dx));
     return status;
 }

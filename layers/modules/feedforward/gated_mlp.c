@@ -45,9 +45,9 @@ static int plan_tensor(struct sl_module *module, struct sl_plan *plan, enum tens
 static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
     const size_t columns = ((struct gated_mlp *)module)->columns, in = (size_t)module->in;
     for (int i = GATE; i <= UP; i++) {
-        struct sl_kept *kept = &((struct gated_mlp *)module)->kept[D_GATES + i];
-        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, kept));
-        sl_plan_reader(kept, &module->child[i]->y, sl_gemm_leaves_bf16(plan->gemm));
+        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns,
+                                     sl_gemm_leaves_bf16(plan->gemm),
+                                     &((struct gated_mlp *)module)->kept[D_GATES + i]));
     }
     struct sl_kept *gates = &((struct gated_mlp *)module)->kept[D_GATES], *ups = gates + 1;
     gates->unread = ups->unread = gates->unread && ups->unread; /* one kernel writes both */

@@ -26,18 +26,15 @@ void sl_products_release(struct sl_products *products) {
 /* Returns whether the kernel has a gradient. */
 static bool trains(const struct sl_plan *plan) { return sl_plan_trains(plan, 0); }
 
-/* Plans widened x and dy for W, because the library multiplies only floats by floats. */
-static void plan_widened(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
-    const size_t rows = (size_t)shape->wgrad_rows;
-    sl_plan_workspace(plan, rows * (size_t)shape->in * sizeof(float), &products->x);
-    sl_plan_workspace(plan, rows * (size_t)shape->out * sizeof(float), &products->dy);
-}
-
+/* Plans rounded x and dy; or widened ones for a W whose product reads only floats. */
 static void plan_operands(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
-    const size_t run = sl_plan_run(plan) * (size_t)shape->rows;
+    const bool rounds = shape->precision == SL_BF16;
+    const size_t run = rounds ? sl_plan_run(plan) * (size_t)shape->rows : 0;
     const size_t group = trains(plan) ? (size_t)shape->wgrad_rows : 0, rows = run > group ? run : group;
-    sl_plan_workspace(plan, rows * (size_t)shape->in * sizeof(uint16_t), &products->x);
-    if (!plan->forward_only) sl_plan_workspace(plan, rows * (size_t)shape->out * sizeof(uint16_t), &products->dy);
+    const size_t size = sl_dtype_size(shape->precision);
+    if (!rounds && !(products->takes_floats && trains(plan))) return;
+    sl_plan_workspace(plan, rows * (size_t)shape->in * size, &products->x);
+    if (!plan->forward_only) sl_plan_workspace(plan, rows * (size_t)shape->out * size, &products->dy);
 }
 
 static void plan_kernel(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
@@ -174,10 +171,7 @@ int sl_products_plan(struct sl_products *products, struct sl_plan *plan, const s
     SL_TRY(plan_packed(products, plan, shape));
     products->widens_weight = trains(plan) && widens_weight(products, plan, shape);
     products->takes_floats = shape->precision == SL_F32 && plan->storage != SL_F32 && !products->widens_weight;
-    if (shape->precision == SL_BF16)
-        plan_operands(products, plan, shape);
-    else if (trains(plan) && products->takes_floats)
-        plan_widened(products, plan, shape);
+    plan_operands(products, plan, shape);
     plan_bias(products, plan, shape);
     const int stride = products->x_stride = takes_columns(products, plan, shape) ? shape->x_stride : 0;
     if (plan->sizes_only) return SL_OK;
@@ -251,17 +245,12 @@ uint16_t *sl_products_room(const struct sl_products *products, const struct sl_c
     return rounds(products) ? sl_at(context, room) : NULL;
 }
 
-/* Returns a product's STATUS, with the error of its queue. */
-static int told(struct sl_context *context, int status) {
-    if (status == SL_OK || sl_device.settle(&context->self->error)) return status;
-    return sl_fail(context->self, status, "no memory for a matrix product");
-}
-
 int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, struct sl_gemm_arrays arrays) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
     const int status = sl_gemm_execute(gemm, arrays, context->queue);
     sl_profile_end(context->profile, before);
-    return told(context, status);
+    if (status == SL_OK || sl_device.settle(&context->self->error)) return status; /* with the queue's error */
+    return sl_fail(context->self, status, "no memory for a matrix product");
 }
 
 /* Makes the copy when a run begins. Returns whether forward has few enough rows to use it. */

@@ -410,10 +410,11 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
     return SL_OK;
 }
 
-/* Returns whether I has gathered all columns of DY [n] into the workspace, in the type read by W. */
-static bool is_gathered(const struct sl_module *module, const struct sl_context *context, size_t n, const void *dy) {
+/* Returns whether I has gathered all columns of DY into the workspace, in the type read by W: not if DY has been
+ * rounded after I. */
+static bool is_gathered(const struct sl_module *module, const struct sl_context *context, const void *dy) {
     if (!module->weights_follow || context->saved.dy == SL_F32) return module->weights_follow;
-    return sl_reads_copy(&module->y) && sl_is_stored(context, n, dy);
+    return sl_reads_copy(&module->y) && dy != sl_at(context, &module->room_dy);
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
@@ -427,7 +428,7 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
         context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
                                       context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK; /* on all peers */
-    if (peers && !is_gathered(module, context, rows * (size_t)module->out, dy)) {
+    if (peers && !is_gathered(module, context, dy)) {
         if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, sl_saved_dy(context, dy));
         SL_TRY(sl_sharded_gather(module, context, rows, sums ? SL_F32 : context->saved.dy, dy, &all));
     }

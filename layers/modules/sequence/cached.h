@@ -41,6 +41,10 @@ bool sl_attention_alone(const struct sl_plan *plan, const struct sl_attention *s
 /* Plans COUNT elements for each microbatch, read only by attention of SHAPE, in forward and in I. If attention rounds
  * them to bf16 as it reads them, they are saved as bf16 in any storage. */
 int sl_plan_attended(struct sl_plan *plan, const struct sl_attention *shape, size_t count, struct sl_kept *kept);
+/* Plans COUNT elements for each microbatch, the gradient of attention's output: floats at VALUES or, if attention READS
+ * bf16 and products can leave it, bf16 alone. */
+void sl_plan_output_gradient(struct sl_plan *plan, size_t count, const struct sl_place *values, bool reads,
+                             struct sl_kept *kept);
 /* Calls attention's forward (layers/kernels/attention/attention.h), by the context's crew if there is one, with the
  * same bits. With a crew, LOGSUM has the same size, but its order depends on the threads. */
 void sl_attend(const struct sl_context *context, const struct sl_attention *shape, const void *q, const void *q_rope,

@@ -178,16 +178,14 @@ static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
     const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
     for (int i = Q; i < OUT; i++) {
         const size_t columns = i == Q ? gqa->columns : gqa->key_columns;
-        struct sl_kept *const to = &gqa->kept[D_QUERIES + i];
-        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, to));
-        sl_plan_reader(to, &module->child[i]->y, settles(gqa, i) && sl_attention_alone(plan, &attention));
+        const bool alone = settles(gqa, i) && sl_attention_alone(plan, &attention);
+        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, alone,
+                                     &gqa->kept[D_QUERIES + i]));
     }
     const size_t in = (size_t)module->in;
     SL_TRY(plan_tensor(plan, in > gqa->columns ? in : gqa->columns, SL_UNTIL_RETURN, &gqa->kept[PART]));
-    gqa->kept[D_OUTPUT] =
-        (struct sl_kept){.values = gqa->kept[PART].values, .count = (size_t)plan->rows * gqa->columns};
-    gqa->kept[D_OUTPUT].unread = gqa->reads_stored && plan->storage != SL_F32 && sl_gemm_leaves_bf16(plan->gemm);
-    if (gqa->kept[D_OUTPUT].unread) sl_plan_kept_room(plan, &gqa->kept[D_OUTPUT]);
+    sl_plan_output_gradient(plan, (size_t)plan->rows * gqa->columns, &gqa->kept[PART].values, gqa->reads_stored,
+                            &gqa->kept[D_OUTPUT]);
     sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&attention), &gqa->scratch);
     return SL_OK;
 }
@@ -288,8 +286,7 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
 
 /* TENSOR in the type read by forward's attention. */
 static const void *attended(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    const struct sl_kept *kept = &own(module)->kept[tensor];
-    return own(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);
+    return sl_kept_if(context, &own(module)->kept[tensor], own(module)->reads_stored);
 }
 
 static int attend(const struct sl_module *module, struct sl_context *context) {
@@ -358,8 +355,7 @@ static struct sl_rows output_of(const struct sl_module *module, const struct sl_
 
 /* OUTPUT for attention: if only products read bf16, the floats. */
 static const float *result_of(const struct sl_module *module, const struct sl_context *context) {
-    const struct sl_kept *kept = &own(module)->kept[OUTPUT];
-    return kept->operand ? sl_kept_values(context, kept) : sl_kept_stored(context, kept);
+    return sl_kept_if(context, &own(module)->kept[OUTPUT], !own(module)->kept[OUTPUT].operand);
 }
 
 /* The gradient of child I's y as attention writes it: unrounded floats if they are not final. */
@@ -368,8 +364,8 @@ static struct sl_out gradient_of(const struct sl_module *module, const struct sl
     return settles(own(module), i) ? y : sl_out_f32(sl_out_floats(y));
 }
 
-/* STORED_D_O is the type of OUTPUT's gradient. */
-static int attention_backward(const struct sl_module *module, struct sl_context *context, enum sl_dtype stored_d_o) {
+/* D_O is OUTPUT's gradient. */
+static int attention_backward(const struct sl_module *module, struct sl_context *context, struct sl_rows d_o) {
     const struct gqa *gqa = own(module);
     struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
     shape.stored = sl_attention_stored(context, &shape, &gqa->kept[QUERIES]);
@@ -382,10 +378,8 @@ static int attention_backward(const struct sl_module *module, struct sl_context 
         context->kernels->fill(count, 0.0f, sl_out_floats(d_keys));
         context->kernels->fill(count, 0.0f, sl_out_floats(d_values));
     }
-    const struct sl_kept *d_output = &gqa->kept[D_OUTPUT];
-    const float *d_o = sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values);
     shape.stored_o = context->storage;
-    shape.stored_d_o = stored_d_o;
+    shape.stored_d_o = d_o.type;
     shape.places = context->batch.places;
     const struct sl_out d_queries = gradient_of(module, context, Q);
     if (is_divided(gqa))
@@ -395,13 +389,13 @@ static int attention_backward(const struct sl_module *module, struct sl_context 
                                                           .own = {keys, values},
                                                           .o = result_of(module, context),
                                                           .logsum = at(module, context, LOGSUM),
-                                                          .d_o = d_o,
+                                                          .d_o = d_o.at,
                                                           .dq = d_queries,
                                                           .d_own = {sl_out_floats(d_keys), sl_out_floats(d_values)}}));
     else
         context->kernels->attention->backward(&shape, queries, NULL, keys, values, NULL, result_of(module, context),
-                                              at(module, context, LOGSUM), d_o, d_queries, NULL, d_keys, d_values, NULL,
-                                              sl_at(context, &gqa->scratch));
+                                              at(module, context, LOGSUM), d_o.at, d_queries, NULL, d_keys, d_values,
+                                              NULL, sl_at(context, &gqa->scratch));
     rotate(module, context, true, D_KEYS, D_QUERIES);
     if (is_partial(gqa) && !gqa->rope) sl_keep(context, &gqa->kept[D_KEYS]);
     if (is_partial(gqa)) sl_keep(context, &gqa->kept[D_VALUES]);
@@ -412,10 +406,10 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                           float *dx) {
     const struct gqa *gqa = own(module);
     float *part = at(module, context, PART);
-    enum sl_dtype dtype;
-    SL_TRY(sl_backward_input_left(module->child[OUT], context, output_of(module, context), dy,
-                                  &own(module)->kept[D_OUTPUT], &dtype));
-    SL_TRY(attention_backward(module, context, dtype));
+    struct sl_rows d_o;
+    SL_TRY(sl_backward_input_left(module->child[OUT], context, output_of(module, context), dy, &gqa->kept[D_OUTPUT],
+                                  &d_o));
+    SL_TRY(attention_backward(module, context, d_o));
     for (int i = Q; i < OUT; i++) {
         float *to = !dx ? NULL : i == Q ? dx : part;
         SL_TRY(

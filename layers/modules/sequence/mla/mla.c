@@ -118,16 +118,14 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
                                      [D_ROTATED_QUERIES] = mla->rotated};
     for (int i = 0; i < module->children; i++) {
         if (i == OUT) continue;
-        struct sl_kept *const to = &kept[sl_mla_gradient[i]];
-        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns[sl_mla_gradient[i]], to));
         const bool alone = i == DOWN ? !mla->rope : i < OUT && sl_attention_alone(plan, &attention);
-        sl_plan_reader(to, &module->child[i]->y, alone);
+        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns[sl_mla_gradient[i]], alone,
+                                     &kept[sl_mla_gradient[i]]));
     }
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
     SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &kept[PART]));
-    kept[D_OUTPUT] = (struct sl_kept){.values = kept[PART].values, .count = (size_t)plan->rows * mla->columns};
-    kept[D_OUTPUT].unread = mla->reads_stored && plan->storage != SL_F32 && sl_gemm_leaves_bf16(plan->gemm);
-    if (kept[D_OUTPUT].unread) sl_plan_kept_room(plan, &kept[D_OUTPUT]);
+    sl_plan_output_gradient(plan, (size_t)plan->rows * mla->columns, &kept[PART].values, mla->reads_stored,
+                            &kept[D_OUTPUT]);
     sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&attention), &mla->scratch);
     if (mla->leaves > 1)
         sl_plan_workspace(plan, (size_t)mla->leaves * sl_plan_rows(plan) * mla->rope * sizeof(float), &mla->leaf_keys);
@@ -239,8 +237,8 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
 
 /* OUTPUT for attention: if only products read bf16, the floats. */
 static const float *output_of(const struct sl_module *module, const struct sl_context *context) {
-    return sl_mla_of(module)->kept[OUTPUT].operand ? sl_mla_at(module, context, OUTPUT)
-                                                   : sl_mla_stored(module, context, OUTPUT).at;
+    const struct sl_kept *kept = &sl_mla_of(module)->kept[OUTPUT];
+    return sl_kept_if(context, kept, !kept->operand);
 }
 
 /* Rotates gradients back. Each leaf has written its own gradient of the keys: they are added in tree order. */
@@ -255,8 +253,8 @@ static void rotate_leaves(const struct sl_module *module, const struct sl_contex
     turn(context, mla->queries, mla->rotated, true, sl_mla_out(module, context, D_ROTATED_QUERIES));
 }
 
-/* STORED_D_O is the type of OUTPUT's gradient. */
-static int attention_backward(const struct sl_module *module, struct sl_context *context, enum sl_dtype stored_d_o) {
+/* D_O is OUTPUT's gradient. */
+static int attention_backward(const struct sl_module *module, struct sl_context *context, struct sl_rows d_o) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
     shape.stored = sl_attention_stored(context, &shape, &mla->kept[QUERIES]);
@@ -266,16 +264,14 @@ static int attention_backward(const struct sl_module *module, struct sl_context 
     const void *queries = sl_kept_operand(context, &mla->kept[QUERIES], shape.stored);
     const void *values = (const char *)keys_values + mla->columns * sl_dtype_size(shape.stored);
     const struct sl_out d_keys_values = sl_mla_out(module, context, D_KEYS_VALUES);
-    const struct sl_kept *d_output = &mla->kept[D_OUTPUT];
     float *d_keys = mla->leaves > 1 ? sl_at(context, &mla->leaf_keys)
                     : mla->rope     ? sl_mla_at(module, context, D_ROTATED_KEYS)
                                     : NULL;
     float *d_queries = mla->rope ? sl_mla_at(module, context, D_ROTATED_QUERIES) : NULL;
     shape.leaves = (size_t)mla->leaves;
     shape.stored_o = context->storage;
-    shape.stored_d_o = stored_d_o;
+    shape.stored_d_o = d_o.type;
     shape.places = context->batch.places;
-    const float *d_o = sl_at(context, stored_d_o == SL_BF16 ? &d_output->stored : &d_output->values);
     const struct sl_out dq = sl_mla_out(module, context, D_QUERIES);
     if (mla->context.divided) {
         SL_TRY(sl_context_backward(context, &mla->context, &shape,
@@ -284,15 +280,15 @@ static int attention_backward(const struct sl_module *module, struct sl_context 
                                                              .own = {keys_values, keys},
                                                              .o = output_of(module, context),
                                                              .logsum = sl_mla_at(module, context, LOGSUM),
-                                                             .d_o = d_o,
+                                                             .d_o = d_o.at,
                                                              .dq = dq,
                                                              .dq_rope = d_queries,
                                                              .d_own = {sl_out_floats(d_keys_values), d_keys}}));
         sl_mla_keep(module, context, D_KEYS_VALUES);
     } else {
         context->kernels->attention->backward(&shape, queries, turned, keys_values, values, keys,
-                                              output_of(module, context), sl_mla_at(module, context, LOGSUM), d_o, dq,
-                                              d_queries, d_keys_values, sl_out_from(d_keys_values, mla->columns),
+                                              output_of(module, context), sl_mla_at(module, context, LOGSUM), d_o.at,
+                                              dq, d_queries, d_keys_values, sl_out_from(d_keys_values, mla->columns),
                                               d_keys, sl_at(context, &mla->scratch));
     }
     if (mla->leaves > 1)
@@ -306,10 +302,10 @@ static int mla_backward_input(const struct sl_module *module, struct sl_context 
                               const float *dy, float *dx) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_result *const result = sl_take_result(context);
-    enum sl_dtype dtype;
+    struct sl_rows d_o;
     SL_TRY(sl_backward_input_left(module->child[OUT], context, sl_mla_stored(module, context, OUTPUT), dy,
-                                  &mla->kept[D_OUTPUT], &dtype));
-    SL_TRY(attention_backward(module, context, dtype));
+                                  &mla->kept[D_OUTPUT], &d_o));
+    SL_TRY(attention_backward(module, context, d_o));
     SL_TRY(sl_mla_latent_gradient(module, context));
     context->result = result;
     return sl_mla_backward_input(module, context, DOWN, x, dx);

@@ -16,8 +16,7 @@ struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequen
 
 /* TENSOR in the type read by forward's attention. */
 static const void *attended(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    const struct sl_kept *kept = &sl_mla_of(module)->kept[tensor];
-    return sl_mla_of(module)->reads_stored ? sl_kept_stored(context, kept) : sl_kept_values(context, kept);
+    return sl_kept_if(context, &sl_mla_of(module)->kept[tensor], sl_mla_of(module)->reads_stored);
 }
 
 int sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_out o) {
