@@ -410,8 +410,7 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
     return SL_OK;
 }
 
-/* Returns whether I has gathered all columns of DY into the workspace, in the type read by W: not if DY has been
- * rounded after I. */
+/* Returns whether I has gathered all columns of DY in the type read by W: not if DY has been rounded after I. */
 static bool is_gathered(const struct sl_module *module, const struct sl_context *context, const void *dy) {
     if (!module->weights_follow || context->saved.dy == SL_F32) return module->weights_follow;
     return sl_reads_copy(&module->y) && dy != sl_at(context, &module->room_dy);
