@@ -17,6 +17,7 @@ APART = 1.10  # layouts whose times differ by this factor must be predicted in t
 
 CLASSIFIER = ["looping_pipeline"]
 TRANSFORMER = ["transformer", "train"]
+LONG = [*TRANSFORMER, "--sequence", "1024", "--batch", "2"]
 LAYOUTS = [
     ("classifier, 2", CLASSIFIER, [
         "--mesh data=2,model=1 --schedule 1f1b",
@@ -36,6 +37,18 @@ LAYOUTS = [
         "--mesh pipe=2 --schedule 1f1b --microbatches 8",
         "--mesh pipe=2 --schedule interleaved-1f1b --loops 2 --microbatches 8",
         "--mesh pipe=2 --schedule zbv --microbatches 8",
+    ]),
+    ("long sequences, 2", LONG, [
+        "--mesh context=2",
+        "--mesh context=2 --context-by heads",
+        "--mesh context=2 --attention gqa --kv-heads 2",
+        "--mesh context=2 --fsdp --recompute full",
+    ]),
+    ("long sequences, 8", LONG, [
+        "--mesh context=2,pipe=2 --schedule 1f1b --microbatches 2",
+        "--mesh data=2,context=2",
+        "--mesh context=2,tensor=2",
+        "--mesh context=4 --context-by heads",
     ]),
     ("classifier, 8", CLASSIFIER, [
         "--mesh data=8,model=1 --schedule 1f1b",

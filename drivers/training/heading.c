@@ -18,6 +18,7 @@ static void print_mesh(FILE *stream, const struct sl_job *job) {
     else
         fputs(job->data > 1 ? "without a pipeline on " : "the whole model without a pipeline on ", stream);
     if (others > 1 || job->ranks == 1) fprintf(stream, "%d coordinate%s", others, others == 1 ? "" : "s");
+    if (job->parts > 1) fprintf(stream, ", each with 2 of a sequence's %d blocks", 2 * job->parts);
     fputc('\n', stream);
 }
 
@@ -42,6 +43,7 @@ static void print_work(FILE *stream, const struct sl_job *job, const struct sl_h
     if (passes > 1) fprintf(stream, " in each of %d passes", passes);
     if (job->exact) fprintf(stream, ", %d leaves", job->exact);
     if (job->leaves > 1) fprintf(stream, ", %d along %s", job->leaves, job->type->leaf_axis);
+    if (job->context_leaves) fprintf(stream, ", %d along %s", job->context_leaves, job->type->context_axis);
     if (*heading->data) fprintf(stream, "; data: %s", heading->data);
     if (*heading->numbers) fprintf(stream, "; random numbers: %s", heading->numbers);
     fputc('\n', stream);

@@ -64,6 +64,10 @@ heads 'three dimensions' 'mesh pipe=2,tensor=2,data=1 on 1 core: a pipeline of 2
     'schedule 1f1b, 4 microbatches of 1 sequence; data: text, 576 tokens for training' \
     "$(counted); latent attention, which no published family has: --attention gqa has theirs" "$shared"
 grouped=${model%% --latent-dim*}
+on_one_core $train --mesh data=2,context=2 --steps 1
+holds 'divided sequences' 'mesh data=2,context=2,pipe=1,tensor=1 on 1 core: 2 replicas of the whole model, each without a pipeline on 2 coordinates, each with 2 of a sequence'"'s 4 blocks"
+on_one_core $train --mesh context=2 --exact context=4 --steps 1
+holds 'their leaves' ', 4 along context; data: '
 on_one_core $drivers/transformer train $grouped --attention gqa --batch 4 --data text --mesh data=1 --steps 1 --lora-rank 2
 heads 'adapters' 'mesh data=1,pipe=1,tensor=1 on 1 core: the whole model without a pipeline on 1 coordinate' \
     'schedule 1f1b, 1 microbatch of 4 sequences; data: text, 576 tokens for training' \

@@ -24,7 +24,7 @@ static bool can_train(const struct plan_job *job, const struct plan_layout *layo
     if (layout->precision == PLAN_ALL_BF16 || job->hidden % job->heads || job->hidden % layout->tensor) return false;
     if (job->hidden > MOST_CHANNELS || job->heads > MOST_HEADS || job->layers > MOST || job->sequence > MOST_BATCH)
         return false;
-    if ((double)layout->data * layout->stages * layout->tensor > SL_MOST_COORDINATES) return false;
+    if ((double)layout->data * layout->stages * layout->tensor * layout->context > SL_MOST_COORDINATES) return false;
     return layout->microbatches <= MOST && batch <= MOST_BATCH;
 }
 
@@ -41,23 +41,29 @@ static const char *zero_options(int zero) {
     return options[zero];
 }
 
+void plan_mesh(char *text, size_t size, const struct plan_layout *layout) {
+    char context[32] = "";
+    if (layout->context > 1) snprintf(context, sizeof context, "context=%d,", layout->context);
+    snprintf(text, size, "data=%d,pipe=%d,%stensor=%d", layout->data, layout->stages, context, layout->tensor);
+}
+
 bool plan_command(char *text, size_t size, const struct plan_job *job, const struct plan_layout *layout) {
     const int tensor = layout->tensor;
     if (!can_train(job, layout)) return false;
-    char program[PATH_MAX];
-    const int used =
-        snprintf(text, size,
-                 "%s --mesh data=%d,pipe=%d,tensor=%d --model-dimension %d --n-heads %d --blocks 1 "
-                 "--layers-per-block %d --attention gqa --rope-dim 0 --norm layer --mlp erf-gelu --mlp-dim %d "
-                 "--learned-positions %d --vocab-size %d --sequence %d --batch %.0f --microbatches %d --wgrad-group 1 "
-                 "--schedule %s --loops %d%s%s%s%s%s%s",
-                 sl_program_called("transformer train", program, sizeof program), layout->data, layout->stages, tensor,
-                 job->hidden, job->heads, job->layers, job->expansion * job->hidden, job->sequence, job->vocabulary,
-                 job->sequence, layout->samples * layout->microbatches * layout->data, layout->microbatches,
-                 layout->schedule, layout->loops, layout->spread_head ? " --spread-head" : "",
-                 !layout->spread_head && tensor > 1 ? " --vocabulary-parallel" : "", optimizer_options(job),
-                 zero_options(layout->zero), layout->recompute ? " --recompute full" : "",
-                 layout->precision == PLAN_MIXED ? " --precision bf16 --storage bf16" : "");
+    char program[PATH_MAX], mesh[96];
+    plan_mesh(mesh, sizeof mesh, layout);
+    const int used = snprintf(
+        text, size,
+        "%s --mesh %s --model-dimension %d --n-heads %d --blocks 1 "
+        "--layers-per-block %d --attention gqa --rope-dim 0 --norm layer --mlp erf-gelu --mlp-dim %d "
+        "--learned-positions %d --vocab-size %d --sequence %d --batch %.0f --microbatches %d --wgrad-group 1 "
+        "--schedule %s --loops %d%s%s%s%s%s%s",
+        sl_program_called("transformer train", program, sizeof program), mesh, job->hidden, job->heads, job->layers,
+        job->expansion * job->hidden, job->sequence, job->vocabulary, job->sequence,
+        layout->samples * layout->microbatches * layout->data, layout->microbatches, layout->schedule, layout->loops,
+        layout->spread_head ? " --spread-head" : "", !layout->spread_head && tensor > 1 ? " --vocabulary-parallel" : "",
+        optimizer_options(job), zero_options(layout->zero), layout->recompute ? " --recompute full" : "",
+        layout->precision == PLAN_MIXED ? " --precision bf16 --storage bf16" : "");
     if (used < 0 || (size_t)used >= size) return false;
     const char *offload = layout->offload ? " --offload optimizer" : "";
     return (size_t)snprintf(text + used, size - (size_t)used, "%s", offload) < size - (size_t)used;

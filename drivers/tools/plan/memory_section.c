@@ -21,6 +21,7 @@ struct plan_layout plan_layout_of(const struct plan_job *job) {
                                 .data = job->data,
                                 .stages = job->stages,
                                 .tensor = job->tensor,
+                                .context = job->context,
                                 .zero = job->zero,
                                 .samples = job->microbatch_size,
                                 .microbatches = job->microbatches,
@@ -69,7 +70,7 @@ static int add(struct plan_rows *rows, const struct plan_job *job, const char *s
     const double total = plan_memory_total(&memory);
     const char *fits = total <= job->capacity * gibibyte ? "yes" : "no";
     const union plan_value value[] = {{.text = setup},
-                                      {.number = (double)layout.data * layout.stages * layout.tensor},
+                                      {.number = (double)layout.data * layout.stages * layout.tensor * layout.context},
                                       {.number = memory.parameters},
                                       {.number = memory.gradients},
                                       {.number = memory.optimizer},
@@ -87,6 +88,7 @@ static int add_one_device(struct plan_rows *rows, const struct plan_job *job, st
                                       .data = 1,
                                       .stages = 1,
                                       .tensor = 1,
+                                      .context = 1,
                                       .samples = (double)job->microbatch_size * job->microbatches,
                                       .microbatches = 1,
                                       .schedule = "sequential"};
@@ -170,7 +172,7 @@ int plan_print_memory(struct plan_rows *rows, const struct plan_job *job, struct
     SL_TRY(add_model(rows, job, error));
     plan_rows_begin(rows, "memory", "Memory on one device, and on the fullest one of several", field);
     SL_TRY(add_one_device(rows, job, error));
-    alone.stages = alone.tensor = 1;
+    alone.stages = alone.tensor = alone.context = 1;
     alone.schedule = "sequential";
     alone.loops = 0;
     SL_TRY(add_data(rows, job, alone, error));
@@ -181,6 +183,9 @@ int plan_print_memory(struct plan_rows *rows, const struct plan_job *job, struct
     alone.stages = 1;
     alone.tensor = job->tensor;
     SL_TRY(add(rows, job, "tensor", alone, error));
+    alone.tensor = 1;
+    alone.context = job->context;
+    if (job->context > 1) SL_TRY(add(rows, job, "context: sequences", alone, error));
     snprintf(all, sizeof all, "all: ZeRO %d, %.24s", job->zero, job->pipeline ? job->pipeline : "interleaved");
     return add(rows, job, all, layout, error);
 }

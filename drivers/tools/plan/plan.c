@@ -41,6 +41,8 @@ static const struct sl_option layout_table[] = {
      .read = "section=all/memory/pipeline/communication/replicas/search", .help = "ranks of the pipeline"},
     {"tensor", SL_OPTION_INTEGER, JOB(tensor), .min = 1, .max = 65536,
      .read = TOLD("memory/tensor/communication/replicas/search"), .help = "devices that share each layer"},
+    {"context", SL_OPTION_INTEGER, JOB(context), .min = 1, .max = 4096,
+     .read = "section=memory/search&format=table/json", .help = "devices that divide each sequence"},
     {"recompute", SL_OPTION_SWITCH, JOB(recompute),
      .read = "section=all/memory/pipeline/communication/replicas/search&!format=csv",
      .help = "save only the input of each layer, and compute the rest again in backward"},
@@ -150,6 +152,7 @@ static const struct config defaults = {.job = {.stages = 4,
                                                .teraflops = 100,
                                                .data = 2,
                                                .tensor = 8,
+                                               .context = 1,
                                                .zero = 1,
                                                .node = 8}};
 
@@ -167,10 +170,10 @@ static int check_job(const struct plan_job *job, struct sl_error *error) {
     }
     if (job->stages > job->layers)
         return sl_error_set(error, SL_BAD_INPUT, "--stages: %d stages, but only %d layers", job->stages, job->layers);
-    const long long devices = (long long)job->data * job->stages; /* below 2^29 */
-    if (devices * job->tensor > 1 << 20)
-        return sl_error_set(error, SL_BAD_INPUT, "--data, --stages, --tensor: %lld devices; allowed are %d",
-                            devices * job->tensor, 1 << 20);
+    const double devices = (double)job->data * job->stages * job->tensor * job->context;
+    if (devices > 1 << 20)
+        return sl_error_set(error, SL_BAD_INPUT, "--data, --stages, --tensor, --context: %.0f devices; allowed are %d",
+                            devices, 1 << 20);
     struct plan_pipeline pipeline;
     const int status = plan_pipeline_make(&pipeline, job, job->pipeline ? job->pipeline : "inference", error);
     plan_pipeline_free(&pipeline);
@@ -183,6 +186,10 @@ static int check_trained(const struct plan_job *job, struct sl_error *error) {
     if (job->hidden % job->heads)
         return sl_error_set(error, SL_BAD_INPUT, "--heads: %d columns (--hidden) do not divide into %d heads",
                             job->hidden, job->heads);
+    if (job->context > 1 && job->sequence % (2 * job->context))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "--context: %d tokens (--sequence) do not divide into 2 blocks for each of %d devices",
+                            job->sequence, job->context);
     if (samples * job->sequence > INT32_MAX)
         return sl_error_set(error, SL_BAD_INPUT,
                             "--microbatches, --microbatch-size, --sequence: a replica's batch of %.0f tokens; at most "

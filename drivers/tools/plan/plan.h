@@ -32,7 +32,7 @@ struct plan_job {
     double fast, slow;     /* GB/s within and between nodes */
     double teraflops;
     /* layout */
-    int data, tensor, zero, node;
+    int data, tensor, context, zero, node;
 };
 
 /* Sets the layers, hidden size and heads of a job with a known number of parameters, except given ones (true
@@ -119,7 +119,7 @@ enum plan_place { PLAN_FIRST, PLAN_MIDDLE, PLAN_LAST, PLAN_PLACES };
 struct plan_layout {
     int precision;
     bool trains, recompute, offload;
-    int data, stages, tensor, zero;
+    int data, stages, tensor, context, zero;
     double samples; /* of a microbatch */
     int microbatches;
     const char *schedule; /* the trainer's */
@@ -194,6 +194,8 @@ bool plan_crosses_nodes(const struct plan_job *job, const struct plan_layout *la
 /* Returns the driver's schedule equivalent to the pipeline called NAME with LOOPS; NULL: none. */
 const char *plan_schedule_name(const char *name, int loops);
 
+/* Writes the layout's mesh: "data=2,pipe=4,tensor=8", or with the axis context if it divides sequences. */
+void plan_mesh(char *text, size_t size, const struct plan_layout *layout);
 /* Writes the command that trains the job in that layout. Returns false if the driver transformer cannot train it. */
 bool plan_command(char *text, size_t size, const struct plan_job *job, const struct plan_layout *layout);
 

@@ -84,7 +84,7 @@ int plan_predict(struct plan_prediction *result, const struct plan_job *job, con
     struct sl_mesh mesh;
     char text[96];
     if (!machine) return sl_error_set(error, SL_FAILED, "no memory to plan a layout");
-    snprintf(text, sizeof text, "data=%d,pipe=%d,tensor=%d", layout->data, layout->stages, layout->tensor);
+    plan_mesh(text, sizeof text, layout);
     int status = sl_mesh_parse(&mesh, text, error);
     if (status == SL_OK) make_machine(machine, job, &mesh);
     if (status == SL_OK)

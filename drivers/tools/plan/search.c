@@ -11,6 +11,8 @@
 #include "spmd/base/memory.h"
 #include "spmd/schedule/registry.h"
 
+enum { FEWEST_TOKENS = 128 }; /* of a block of a divided sequence, as in drivers/tools/search/layouts.c */
+
 struct candidate {
     const char *pipeline;
     struct plan_layout layout;
@@ -82,25 +84,42 @@ static int try_both(struct search *search, const char *name, struct candidate ca
     return sl_vocabulary_divides(&shared) ? try_pipeline(search, spread, candidate, error) : SL_OK;
 }
 
-static int try_layout(struct search *search, int data, int stages, int tensor, struct sl_error *error) {
+static int try_layout(struct search *search, int data, int stages, int tensor, int context, struct sl_error *error) {
     static const char *const training[] = {"grouped", "interleaved"};
     const struct plan_job *job = search->job;
     struct candidate candidate = {.layout = plan_layout_of(job)};
     const double microbatches = search->batch / job->microbatch_size / data;
     if (job->heads % tensor || job->expansion * job->hidden % tensor) return SL_OK;
+    if (context > 1 && (job->sequence % (2 * context) || job->sequence / (2 * context) < FEWEST_TOKENS)) return SL_OK;
     if (stages > job->layers || microbatches != floor(microbatches)) return SL_OK;
     candidate.layout.data = data;
     candidate.layout.stages = stages;
     candidate.layout.tensor = tensor;
+    candidate.layout.context = context;
     candidate.layout.microbatches = (int)microbatches;
     if (job->pipeline) return try_both(search, job->pipeline, candidate, error);
     for (int i = 0; i < 2; i++) SL_TRY(try_both(search, training[i], candidate, error));
     return SL_OK;
 }
 
+/* Tries all sizes of the axes. Their product is the number of devices. */
+static int try_layouts(struct search *search, struct sl_error *error) {
+    const int all = search->devices;
+    for (int data = 1; data <= all; data++) {
+        for (int stages = 1; all % data == 0 && stages <= all / data; stages++) {
+            const int rest = all / data / stages;
+            if (all / data % stages) continue;
+            for (int context = 1; context <= rest; context++)
+                if (rest % context == 0) SL_TRY(try_layout(search, data, stages, rest / context, context, error));
+        }
+    }
+    return SL_OK;
+}
+
 static const struct plan_field field[] = {{"data", "data", 5, PLAN_FIELD_COUNT},
                                           {"stages", "stages", 6, PLAN_FIELD_COUNT},
                                           {"tensor", "tensor", 6, PLAN_FIELD_COUNT},
+                                          {"context", "context", 7, PLAN_FIELD_COUNT},
                                           {"pipeline", "pipeline", -16, PLAN_FIELD_TEXT},
                                           {"loops", "loops", 5, PLAN_FIELD_COUNT},
                                           {"spread_head", "spread head", 11, PLAN_FIELD_TEXT},
@@ -117,6 +136,7 @@ static int add_row(struct plan_rows *rows, const struct candidate *candidate, st
     const union plan_value value[] = {{.number = candidate->layout.data},
                                       {.number = candidate->layout.stages},
                                       {.number = candidate->layout.tensor},
+                                      {.number = candidate->layout.context},
                                       {.text = candidate->pipeline},
                                       {.number = candidate->layout.loops},
                                       {.text = candidate->layout.spread_head ? "yes" : "no"},
@@ -147,16 +167,9 @@ static int add_command(struct plan_rows *rows, const struct search *search, int 
 int plan_print_search(struct plan_rows *rows, const struct plan_job *job, struct sl_error *error) {
     enum { SHOWN = 16 };
     struct search search = {.job = job,
-                            .devices = job->data * job->stages * job->tensor,
+                            .devices = job->data * job->stages * job->tensor * job->context,
                             .batch = (double)job->microbatch_size * job->microbatches * job->data};
-    int status = SL_OK;
-    for (int data = 1; data <= search.devices && status == SL_OK; data++) {
-        if (search.devices % data) continue;
-        const int rest = search.devices / data;
-        for (int stages = 1; stages <= rest && status == SL_OK; stages++) {
-            if (rest % stages == 0) status = try_layout(&search, data, stages, rest / stages, error);
-        }
-    }
+    int status = try_layouts(&search, error);
     if (search.count) qsort(search.candidate, (size_t)search.count, sizeof *search.candidate, by_merit);
     if (status == SL_OK) {
         plan_rows_note(rows, "Search: %d layouts of %d devices for a batch of %.0f samples, the best %d\n",

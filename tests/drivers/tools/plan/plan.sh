@@ -235,12 +235,12 @@ call --section replicas --json --data 1 --stages 1 --tensor 3 --node 2 --heads 3
 holds 'a group that nodes do not hold evenly' '"slow":"tensor"'
 
 call --section search --json --data 8 --stages 2 --tensor 4
-[ $status = 0 ] && sed -n 's/.*"data":\([0-9]*\),"stages":\([0-9]*\),"tensor":\([0-9]*\),.*"microbatches":\([0-9]*\),.*"fits":"\([a-z]*\)",.*"update_s":\([0-9.e+-]*\)}/\1 \2 \3 \4 \5 \6/p' out | awk '
-    $1 * $2 * $3 != 64 || $1 * $4 != 64 || 96 % $3 { exit bad = 1 }
-    $5 == last && $6 < seconds || $5 == "yes" && last == "no" { exit bad = 1 }
-    { last = $5; seconds = $6 }
-    NR == 1 { first = $5 }
-    END { exit bad || NR < 10 || first != "yes" }'
+[ $status = 0 ] && sed -n 's/.*"data":\([0-9]*\),"stages":\([0-9]*\),"tensor":\([0-9]*\),"context":\([0-9]*\),.*"microbatches":\([0-9]*\),.*"fits":"\([a-z]*\)",.*"update_s":\([0-9.e+-]*\)}/\1 \2 \3 \4 \5 \6 \7/p' out | awk '
+    $1 * $2 * $3 * $4 != 64 || $1 * $5 != 64 || 96 % $3 || 2048 / (2 * $4) < 128 { exit bad = 1 }
+    $6 == last && $7 < seconds || $6 == "yes" && last == "no" { exit bad = 1 }
+    { last = $6; seconds = $7; divides = divides || $4 > 1 }
+    NR == 1 { first = $6 }
+    END { exit bad || NR < 10 || first != "yes" || !divides }'
 point 'layouts of as many devices and samples, those that fit and the fastest first'
 
 # If the vocabulary is large, a head spread over the stages is smaller and faster than the same layout without it.
@@ -267,6 +267,17 @@ call --json $large --sequence 18 --stages 2 --tensor 4 --fast 1e6 --slow 1e6
 [ $status = 0 ] && grep -q '"stages":2,"tensor":2,.*"spread_head":"yes"' out &&
     ! grep -q '"stages":2,"tensor":4,.*"spread_head":"yes"' out
 point 'tensor coordinates share the rows of a sequence'
+
+# Sequences of 1,024 tokens are divided by two devices that have nothing else to share: the command says so.
+long='--layers 2 --hidden 64 --heads 1 --vocabulary 256 --sequence 1024 --data 1 --stages 1 --tensor 1 --context 2'
+call --json --section memory $long --microbatches 1
+planned=$(sed -n 's/.*"setup":"all: ZeRO 1, interleaved","devices":2,.*"total":\([0-9]*\),.*/\1/p' out)
+call --json --section search $long --microbatches 1 --code 0
+said=$(sed -n 's/.*"data":1,"stages":1,"tensor":1,"context":2,"pipeline":"grouped",.*"memory":\([0-9]*\),.*/\1/p' out)
+[ "$planned" ] && [ "$planned" = "$said" ] && grep -q 'train --mesh data=1,pipe=1,context=2,tensor=1 ' out
+point 'the memory and the command of divided sequences'
+refuses '--context: is read only with --section memory or search' --context 2
+refuses '--context: 30 tokens (--sequence) do not divide into 2 blocks for each of 4 devices' --section memory --context 4 --sequence 30
 
 # The command of the first layout runs. One attention head leaves no tensor coordinates, which would be faster.
 runs() {
