@@ -150,7 +150,17 @@ if [ -n "$fail_io" ]; then
         [ $status = 0 ] && [ "$(restarts)" -ge 4 ] && same whole && [ "$(ls saved | grep -vc 'safetensors$')" = 0 ]
         point "killed before each $call of a checkpoint $*: $(restarts) times"
     }
+    # fails_in CALL: the same, where a coordinate fails in its thread: the call ends with an error of the disk.
+    fails_in() {
+        rm -rf saved
+        LD_PRELOAD=$fail_io IO_CALL=$1 IO_NTH=$(($(cat count) / 2 + 1)) IO_ERROR=EIO "$driver" $small --mesh model=2 --schedule 1f1b \
+            --steps $steps --save saved --save-every 6 --restart 20 >out 2>err
+        status=$?
+        [ $status = 0 ] && [ "$(grep -c 'the run ended with status 3; restart [0-9]* of 20 goes on from ' err)" -ge 4 ] && same whole
+        point "a coordinate fails in $1: the run is started again, to the same bytes"
+    }
     for call in fallocate fsync rename; do killed_before $call; done # the watcher makes no such calls
+    fails_in $call
     for call in fsync rename; do killed_before $call --save-async; done
 else
     skip 'while it saves' 'calls on files are made to fail on host alone'
