@@ -177,8 +177,8 @@ static void check(struct numbers *numbers, struct sl_attention shape, size_t by,
 static void rotary_heads_have_the_same_bits(void **state) {
     (void)state;
     struct numbers numbers = {31};
-    const size_t widths[][2] = {{32, 16}, {64, 16}};
-    for (size_t i = 0; i < 4; i++) {
+    const size_t widths[][2] = {{32, 16}, {64, 16}, {16, 48}, {16, 112}};
+    for (size_t i = 0; i < 8; i++) {
         check(&numbers,
               (struct sl_attention){.sequences = 1 + i % 2,
                                     .queries = 21,
