@@ -221,6 +221,16 @@ def no_second_turn(kernel, instruction, new):
             or asks_for_a_second_turn(kernel, instruction) and has_an_element_for_each_thread(kernel))
 
 
+def goes_past_its_chunk(kernel, instruction, new):
+    """A thread's next lane is still further beyond the end of its chunk."""
+    if instruction.name != "add" or instruction.ops[0] != instruction.ops[1] or len(new) != 1 or new[0].ops[:2] != instruction.ops[:2]:
+        return False
+    if not NUMBER.match(new[0].ops[2]) or instruction.ops[2] != "1" or int(new[0].ops[2]) < 1:
+        return False
+    home = next(block for block in flow.make_blocks(kernel) if any(s is instruction for s in block.body))
+    return all(s is instruction or asks_for_more_of_its_chunk(kernel, s, home.body) for s in reached(kernel, instruction))
+
+
 def without_further_turns(kernel):
     """Blocks without the ways back that no thread takes; None if there are none of these."""
     blocks, own, found = flow.make_blocks(kernel), has_an_element_for_each_thread(kernel), False
@@ -377,6 +387,7 @@ REASONS = [
     ("what is beyond the end is looked at again", one_more_turn),
     ("a block has an element for each thread", no_second_turn),
     ("threads take no second turn", is_for_a_second_turn),
+    ("a chunk has a lane", goes_past_its_chunk),
     ("all threads store the same", all_store_the_same),
     ("both are equal where it differs", the_larger),
     ("it adds zero", adds_nothing),
