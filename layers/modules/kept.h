@@ -120,7 +120,7 @@ static inline struct sl_out sl_kept_out(const struct sl_context *context, const 
  * that reads Y must first write it in the form *LEFT. If nothing is left to do, *LEFT is Y as unrounded floats. */
 int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *saved,
                     const float *x, const struct sl_kept *y, struct sl_out *left);
-/* Rounds and stores the values. Call it in forward or I after they are written, unless a child has done so. */
+/* Rounds and stores the values. Call it in forward or I after a kernel or a collective call has written them. */
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* Returns the values in I, which an earlier call has saved. */
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept);

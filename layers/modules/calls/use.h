@@ -33,8 +33,8 @@ enum sl_reading {
 /* Forms in which forward can write y, or I dx. A higher value includes the lower ones. */
 enum sl_writing {
     SL_WRITES_FLOATS, /* unrounded floats; the default */
-    SL_WRITES_ASKED,  /* may obey context->result and set its done; otherwise the parent rounds. Types that fuse; for I,
-                         types that also store */
+    SL_WRITES_ASKED,  /* may obey context->result and set its done; otherwise the call's end rounds. Types that fuse;
+                         for I, types that also store */
     SL_WRITES_BF16,   /* always writes bf16 alone if the floats are not read */
     SL_WRITES_BOTH    /* also unrounded floats and their bf16 copy, so an operand is rounded once */
 };
