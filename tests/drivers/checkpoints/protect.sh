@@ -29,14 +29,23 @@ child() {
     cat "/proc/$pid/task/$pid/children" 2>/dev/null
 }
 
+# steps_are_there: whether parts of two steps are sealed; their first bytes are not zeros.
+steps_are_there() {
+    for number in 0 1; do
+        for part in "$(folder saved)"/*/$number.part-*; do
+            [ "$(od -An -tu8 -N8 "$part" 2>/dev/null | tr -d ' 0')" ] || return 1
+        done
+    done
+}
+
 # begin ARGUMENT...: starts a watched run in the background, which saves only at its end; returns when it has steps in
 # memory.
 begin() {
     "$driver" $small --json --steps $steps --save saved --save-every 1000 --restart 9 --protect 1 "$@" >out 2>err </dev/null &
     pid=$!
     tries=0
-    until [ -e "$(folder saved).command" ] || ! lives $pid || [ $((tries += 1)) -gt 2000 ]; do sleep 0.01; done # after its first step
-    sleep 0.2
+    until steps_are_there || ! lives $pid || [ $((tries += 1)) -gt 2000 ]; do sleep 0.01; done
+    sleep 0.1
 }
 
 ends() {
