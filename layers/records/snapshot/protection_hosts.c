@@ -42,13 +42,13 @@ static int position_of(const struct sl_protection_hosts *hosts, int coordinate) 
     return position;
 }
 
-/* The keeper of coordinate C's part: the one at C's position on the next host, which may have fewer coordinates. */
+/* The keeper of coordinate C's part, if there are several hosts: the one at C's position on the next host, which may
+ * have fewer coordinates. */
 static int keeper_of(const struct sl_protection_hosts *hosts, int coordinates, int c) {
     int next = -1, here = 0, position = position_of(hosts, c);
     for (int other = hosts->first[c] + 1; other < coordinates && next < 0; other++)
         if (hosts->first[other] == other) next = other;
     if (next < 0) next = 0; /* the first host follows the last one */
-    if (next == hosts->first[c]) return -1;
     for (int other = next; other < coordinates; other++) here += hosts->first[other] == next;
     position %= here;
     for (int other = next;; other++)
@@ -69,7 +69,8 @@ int sl_protection_hosts_find(struct sl_spmd *self, const struct sl_group *world,
     for (int c = 0; c < size && status == SL_OK; c++)
         if (!identity[c]) identity[c] = mine; /* in planning alone, peers do not answer */
     if (status == SL_OK) find_first(hosts, size, identity);
-    for (int c = 0; c < size && status == SL_OK; c++) hosts->keeper[c] = keeper_of(hosts, size, c);
+    for (int c = 0; c < size && status == SL_OK; c++)
+        hosts->keeper[c] = hosts->count == 1 ? -1 : keeper_of(hosts, size, c);
     free(identity);
     return status;
 }
