@@ -120,6 +120,19 @@ point 'the optimizer is sent, two thirds of the state, but not the values: repli
 [ -z "$(ls shm.$one shm.$two | grep shardloop)" ]
 point 'nothing is left in memory on either'
 
+# planned COMMAND...: how many bytes more all coordinates need with --protect 1.
+planned() {
+    for number in 0 1; do
+        "$@" --dry-run --json --save saved --protect $number 2>err | sed -n 's/.*"runtime":\([0-9]*\).*/\1/p'
+        echo next
+    done | awk '$1 == "next" { sign = 1; next } { sum += sign ? $1 : -$1 } END { print sum }'
+}
+here=$(planned "$driver" $small --mesh data=2,model=2)
+there=$(planned ./on $one "$work/launch" 4 "$driver" $small --mesh data=2,model=2 --engine mpi)
+echo "$here on one host, $there on two" >out
+[ "$here" -gt 0 ] && [ "$there" = $((3 * here)) ]
+point 'a plan on two hosts has three steps with copies, in place of two without'
+
 echo 4 >most
 begin data=2,model=2
 cut $two
