@@ -310,9 +310,14 @@ int sl_options_report(const struct sl_options *options, const struct sl_error *e
 }
 
 int sl_options_finish(const struct sl_options *options, int status, struct sl_error *error) {
-    if (status) sl_common_print_waits(options, error);
-    const int written = sl_stdout_finish(status ? NULL : error);
-    if (status == SL_OK) status = written;
-    if (status) sl_options_report(options, error);
+    if (status == SL_OK) {
+        status = sl_stdout_finish(error);
+        if (status) sl_options_report(options, error);
+        return status;
+    }
+    fflush(stdout);
+    sl_options_report(options, error); /* first: a launcher that ends the run may not read a long object any more */
+    sl_common_print_waits(options, error);
+    sl_stdout_finish(NULL);
     return status;
 }
