@@ -154,11 +154,13 @@ void sl_mpi_propose(struct sl_mpi_run *run, int status, int absent, const struct
     propose(run, status, absent, false, verdict);
 }
 
-/* If the arbiter does not answer in time, this process ends the run itself. */
+/* If the arbiter does not answer in time, this process ends the run itself. Of several that do, one of each host
+ * prints the verdict. */
 static void end_alone(struct sl_mpi_run *run) {
     const double patience = sl_mpi_terminated() ? last_moments / 2 : run->engine->timeout;
     if (!run->proposed || run->status || sl_now() < run->proposed_at + patience) return;
     announce(run, &run->proposal);
+    if (!sl_mpi_claim_word()) sl_mpi_process()->speaker = -1;
 }
 
 /* Neighbours read it on the board. */

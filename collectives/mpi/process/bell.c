@@ -21,7 +21,8 @@ enum {
     YIELDS = 8,        /* next; if cores are shared, at once */
     TAKEN_US = 3,      /* a longer yield let another process work, not only poll */
     NAP_US = 50,       /* then */
-    DOZE_US = 1000,    /* longest sleep if a bell would ring: parts of long messages do not ring */
+    DOZE_US = 1000,    /* longest sleep without data of the program to wait for, or if a bell would ring: parts of long
+                          messages do not ring */
     SPINS_A_LOOK = 16, /* between two readings of the clock */
 };
 
@@ -95,26 +96,31 @@ static void relax(void) {
 #endif
 }
 
-void sl_mpi_pause(int round) {
+/* Whether ROUND ends without a sleep. */
+static bool stays_awake(int round) {
     const int spins = sl_mpi_process()->spin ? SPINS : 0;
-    if (round < spins) return;
-    if (round < spins + YIELDS) {
-        sched_yield();
-        return;
-    }
-    const struct timespec nap = {.tv_nsec = NAP_US * 1000L};
-    nanosleep(&nap, NULL);
+    if (round >= spins && round < spins + YIELDS) sched_yield();
+    return round < spins + YIELDS;
+}
+
+/* Nanoseconds of a sleep: with each one before it twice as many. */
+static long longer(int round) {
+    const int doubled = round - YIELDS - (sl_mpi_process()->spin ? SPINS : 0);
+    return 1000L * (doubled < 5 ? NAP_US << doubled : DOZE_US);
+}
+
+static void nap(long ns) { nanosleep(&(struct timespec){.tv_nsec = ns}, NULL); }
+
+void sl_mpi_pause(int round) {
+    if (!stays_awake(round)) nap(longer(round));
 }
 
 void sl_mpi_pause_for_letter(int round, uint32_t rings) {
-    const int first = sl_mpi_process()->spin ? SPINS + YIELDS : YIELDS;
-    if (!sl_mpi_has_bells() || round < first) {
-        sl_mpi_pause(round);
-        return;
-    }
-    const int doubled = sl_mpi_bells_tell_all() ? round - first : 0;
-    const long us = doubled < 5 ? (long)NAP_US << doubled : DOZE_US;
-    sleep_at_most(rings, 1000 * us);
+    if (stays_awake(round)) return;
+    if (sl_mpi_has_bells())
+        sleep_at_most(rings, sl_mpi_bells_tell_all() ? longer(round) : 1000L * NAP_US);
+    else
+        nap(1000L * NAP_US);
 }
 
 /* Whether the bell rings within a few checks, or after one yield if cores are shared. */

@@ -25,7 +25,8 @@ static const struct sl_mpi_joining *above;
 static void stay(void) {
     fflush(NULL);
     const int ms = sl_mpi_speaks() ? TIME_TO_PRINT_MS : TIME_TO_SPEAK_MS;
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
+    while (nanosleep(&left, &left) && errno == EINTR) continue; /* the launcher's SIGTERM may interrupt it */
     if (sl_mpi_speaks()) sl_mpi_keep_word(time_to_find);
 }
 

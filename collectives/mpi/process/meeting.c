@@ -51,7 +51,7 @@ bool sl_mpi_await(MPI_Request *request, struct sl_mpi_missing *missing) {
         }
         if (ended) return true;
         sl_mpi_pause(round);
-        if (round % 256 != 255) continue;
+        if (round % 64 != 63) continue;
         *missing = (struct sl_mpi_missing){.rank = sl_mpi_find_gone()};
         if (missing->rank >= 0 && gone == 0) gone = sl_now();
         if (missing->rank >= 0 && sl_now() > gone + (sl_mpi_terminated() ? 0 : time_to_come)) break;

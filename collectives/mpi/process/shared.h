@@ -58,7 +58,8 @@ void sl_mpi_want_room(bool wants);
 uint32_t sl_mpi_rings(void);
 uint32_t sl_mpi_letters(void);
 
-/* Pauses between two polls: the longer, the higher ROUND is. */
+/* Pauses between two polls: the longer, the higher ROUND is, at most 1 ms. So those that wait for all take little time
+ * from those that still compute. */
 void sl_mpi_pause(int round);
 /* The same after RINGS have been seen, if MPI may have a message: each sleep without result makes the next one longer.
  */
