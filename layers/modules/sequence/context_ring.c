@@ -97,7 +97,7 @@ static void *element(enum sl_dtype dtype, const void *x, size_t i) {
 static void pack(const struct ring *r) {
     char *const sent = sl_at(r->context, &r->keys->sent);
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++)
-        for (size_t block = 0; block < 2 * r->sequences; block++)
+        for (size_t block = 0; r->keys->columns[i] && block < 2 * r->sequences; block++)
             sl_device.copy(element(r->dtype, sent, moved_at(r, i, block / 2, block % 2)),
                            element(r->dtype, r->call->own[i], own_at(r, i, block / 2, block % 2)),
                            r->rows * r->keys->columns[i] * sl_dtype_size(r->dtype));
@@ -106,7 +106,7 @@ static void pack(const struct ring *r) {
 /* Adds the gradients at FROM, of block HALF of each sequence, to those of own keys. */
 static void add_gradients(const struct ring *r, const float *from, int half) {
     for (int i = 0; i < SL_CONTEXT_ARRAYS; i++)
-        for (size_t s = 0; s < r->sequences; s++)
+        for (size_t s = 0; r->keys->columns[i] && s < r->sequences; s++)
             r->context->kernels->add(r->rows * r->keys->columns[i], from + moved_at(r, i, s, half),
                                      r->call->d_own[i] + own_at(r, i, s, half));
 }
@@ -125,8 +125,8 @@ static int pairs_of(const struct ring *r, int step, int half, bool back) {
     return pairs;
 }
 
-/* Starts to move both blocks from IN to OUT, unless no member sees them. Returns the state after which they have
- * arrived: a number of ended moves, or -1 after a failure, whose status is in *STATUS. */
+/* Starts to move both blocks from IN to OUT, unless no member sees them. Returns the number of moves that must have
+ * ended before they have arrived. A failure is left in *STATUS. */
 static int start(struct ring *r, int step, bool back, const void *in, void *out, int *status) {
     const enum sl_dtype dtype = back ? SL_F32 : r->dtype;
     const enum sl_work before = sl_profile_begin(r->context->profile, SL_WORK_COMMUNICATION);

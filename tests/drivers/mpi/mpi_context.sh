@@ -76,5 +76,9 @@ sends 2 288.125 --attention gqa --kv-heads 2 --context-by ring
 sends 4 864.25 --attention gqa --kv-heads 2 --context-by ring
 # With a window of 4, a block of 8 sees one other: 6 of the 8 blocks are sent, once each.
 sends 4 288.25 --attention gqa --kv-heads 2 --context-by ring --window 4
+run 4 --mesh data=1,context=4 --profile --attention gqa --kv-heads 2 --context-by ring --document-mask --document-token 32
+found=$(numbers ppermute 4) # blanks end documents
+[ $status = 0 ] && awk -v found="$found" 'BEGIN { exit !(found > 0 && found < 864) }'
+point "blocks before documents are not sent: $found numbers instead of 864"
 sends 2 962 --attention gqa --kv-heads 2 --context-by heads
 plan
