@@ -76,11 +76,12 @@ saves_right() {
 }
 
 # begin MESH ARGUMENT...: a watched run on both hosts in the background, its watcher on the first; returns when it has
-# taken some steps after its first checkpoint, after 50 steps.
+# taken some steps after its first checkpoint, that of step 50.
 begin() {
     mesh=$1
     shift
-    rm -rf saved out err
+    rm -rf saved
+    : >out
     printf '10.215.77.1\n10.215.77.2\n' >hosts
     ./on $one "$driver" $small --mesh "$mesh" --engine mpi --json --save saved --restart 9 --timeout 2 \
         --launcher "$work/launch %n" "$@" >out 2>err </dev/null &
