@@ -98,6 +98,7 @@ cut() {
 mend() {
     ip -n "$1" link set sl-cable up
     clear "$1"
+    sleep 1
 }
 
 call $small --mesh data=2,model=2 --save whole
