@@ -42,11 +42,12 @@ static int read_slots(const char *text) {
 }
 
 int sl_hosts_line_slots(const char *line) {
-    const char *host = line + strspn(line, " \t\r\n"), *slots = strstr(host, "slots=");
-    const size_t length = strcspn(host, " \t\r\n");
-    const char *colon = memchr(host, ':', length);
+    static const char blanks[] = " \t\r\n", key[] = "slots=";
+    const char *const host = line + strspn(line, blanks), *word = host;
+    const char *colon = memchr(host, ':', strcspn(host, blanks));
     if (!*host || *host == '#') return 0;
-    if (slots && slots > host && strchr(" \t", slots[-1])) return read_slots(slots + strlen("slots="));
+    while (*(word += strcspn(word, blanks)) && *(word += strspn(word, blanks)) && *word != '#')
+        if (!strncmp(word, key, strlen(key))) return read_slots(word + strlen(key));
     return colon ? read_slots(colon + 1) : SL_HOSTS_UNKNOWN;
 }
 

@@ -239,14 +239,14 @@ refuses "'data' is not NAME=SIZE" saved --mesh data
 # A cluster whose file of hosts loses a host, and gets it back; then it loses a host with the run.
 cat >cluster <<'END'
 #!/bin/sh
-[ "$2" -le "$(sed -n 's/.* slots=//p' "$4" | awk '{ all += $1 } END { print all }')" ] || exit 1
+[ "$2" -le "$(sed -n 's/#.*//; s/.* slots=//p' "$4" | awk '{ all += $1 } END { print all }')" ] || exit 1
 echo "$2" >>asked
 shift 4
 exec "$@"
 END
 chmod +x cluster
 hosts() {
-    printf '%s slots=2 # of its own\n' "$@" >hosts
+    printf '%s max_slots=9 slots=2 # not slots=9\n' "$@" >hosts
 }
 # trains NUMBER...: the launcher has started these numbers of processes, and the last ones have taken two steps.
 trains() {
