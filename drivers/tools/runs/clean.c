@@ -11,7 +11,6 @@
 
 #include "drivers/common/options.h"
 #include "drivers/common/output.h"
-#include "drivers/training/restart/command_file.h"
 #include "drivers/training/restart/control.h"
 #include "layers/records/snapshot/protection_folder.h"
 
@@ -57,26 +56,13 @@ static double bytes_of(const char *folder) {
     return bytes;
 }
 
-/* Whether NAME, FOLDER's with more at its END, is not the first of the folder and the files beside it that are there.
- */
-static bool is_told_elsewhere(const char *folder, const char *end) {
-    static const char *const ends[] = {"", ".control", ".command"};
-    char path[SL_MAX_PATH + 16];
-    for (int i = 0; i < 3 && strcmp(ends[i], end) != 0; i++) {
-        struct stat about;
-        snprintf(path, sizeof path, "%s%s", folder, ends[i]);
-        if (!lstat(path, &about)) return true;
-    }
-    return false;
-}
-
 /* Removes the folder NAME and the files beside it, if no run and no watcher uses it. NAME may also be that of a file
  * beside a folder that is gone. */
 static void clean(const struct config *config, const char *name, FILE *stream) {
     char folder[SL_MAX_PATH], save[SL_MAX_PATH];
     const int length = (int)strcspn(name, ".");
     snprintf(folder, sizeof folder, "%s/%.*s", SL_PROTECTION_ROOT, length, name);
-    if (is_told_elsewhere(folder, name + length)) return;
+    if (name[length] && !access(folder, F_OK)) return;
     if (!name[length] && !sl_protection_is_own(folder)) {
         fprintf(stream, "%s: is no folder of this user alone: stays\n", folder);
         return;
@@ -89,7 +75,6 @@ static void clean(const struct config *config, const char *name, FILE *stream) {
     if (used || config->dry_run) return;
     sl_protection_remove(folder, NULL);
     sl_control_remove(folder);
-    sl_command_file_remove(folder);
 }
 
 static int run(const struct config *config, struct sl_error *error) {

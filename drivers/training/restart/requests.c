@@ -58,7 +58,7 @@ void sl_restart_answer(struct sl_watcher *w, const char *text) {
 
 /* Notes the command line once the run has a step in memory: steps of other runs are gone then. */
 static void note_command(struct sl_watcher *w) {
-    if (w->ear[1] >= 0 && !w->noted) sl_command_file_write(w->checkpoints->save, w->options, w->command);
+    if (w->ear[1] >= 0 && !w->noted) sl_command_file_write(w->checkpoints->save, w->options, w->program, w->command);
     w->noted = true;
 }
 
@@ -66,6 +66,7 @@ void sl_restart_note_step(struct sl_watcher *w) {
     char text[SL_CONTROL_TEXT];
     const int64_t step = sl_protection_step(w->checkpoints->save);
     if (step < 0 || step == w->stale) return;
+    w->foreign = -1;
     note_command(w);
     const double pause = sl_losses_end(&w->losses, step);
     *w->back = '\0';

@@ -190,8 +190,8 @@ static bool is_stuck(struct sl_watcher *w) {
 static bool find_memory(struct sl_watcher *w, int64_t after) {
     struct sl_error untold = {0};
     w->memory = -1;
-    if (!w->protects) return false;
-    const int64_t made = sl_protection_step(w->checkpoints->save);
+    const int64_t made = w->protects ? sl_protection_step(w->checkpoints->save) : -1;
+    if (made < 0 || made == w->foreign) return false;
     const int64_t step = sl_protection_find(w->checkpoints->save, w->from);
     if (made > w->losses.furthest) w->losses.furthest = made;
     if (step <= after) return false;
@@ -330,25 +330,20 @@ static bool resumes_own(const struct sl_watcher *w) {
     return same;
 }
 
-static void forget_command(const struct sl_watcher *w) {
-    char folder[SL_MAX_PATH];
-    if (w->ear[1] >= 0 && !sl_protection_name(w->checkpoints->save, folder, NULL)) sl_command_file_remove(folder);
-}
-
 /* Whether this is the command line of a watcher that died. */
-static bool is_repeated(struct sl_watcher *w) {
-    w->noted = w->ear[1] >= 0 && sl_command_file_matches(w->checkpoints->save, w->options, w->command);
-    if (!w->noted) forget_command(w);
-    return w->noted;
+static bool is_repeated(const struct sl_watcher *w) {
+    return w->ear[1] >= 0 && sl_command_file_matches(w->checkpoints->save, w->options, w->program, w->command);
 }
 
 /* Returns whether the first run continues from a step in memory. An earlier run has left this step if both the run and
- * its watcher died. */
+ * its watcher died. If the first run does not continue from it, no later one does. */
 static bool takes_over(struct sl_watcher *w) {
-    w->memory = -1;
-    if (!w->protects || (!is_repeated(w) && !resumes_own(w))) return false;
-    await_lock(w);
-    if (w->asked || !find_memory(w, w->before)) return false;
+    const bool wants = w->protects && (is_repeated(w) || resumes_own(w));
+    if (wants) await_lock(w);
+    if (!wants || w->asked || !find_memory(w, w->before)) {
+        w->foreign = sl_protection_step(w->checkpoints->save);
+        return false;
+    }
     count_loss(w, SL_LOST_BY_START, true);
     sl_remark("goes on from memory, after %" PRId64 " steps: an earlier run has left them", w->memory);
     return true;
@@ -363,6 +358,7 @@ static int supervise(struct sl_watcher *w, struct sl_error *error) {
     do {
         pid_t child = 0;
         before = w->losses.count[SL_LOST_BY_RESIZE];
+        w->noted = false;
         w->stale = w->protects ? sl_protection_step(w->checkpoints->save) : -1;
         SL_TRY(start(w, &child, error));
         status = await_end(w, child);
@@ -381,7 +377,8 @@ int sl_restart(const struct sl_options *options, const char *command, const stru
                            .engine = common->engine,
                            .ear = {-1, -1},
                            .answer = -1,
-                           .memory = -1};
+                           .memory = -1,
+                           .foreign = -1};
     struct sl_error error = {0};
     int status = sl_restart_check(&w, &error);
     if (status == SL_OK) status = sl_mesh_parse(&w.mesh, common->mesh, &error);
@@ -394,7 +391,8 @@ int sl_restart(const struct sl_options *options, const char *command, const stru
         prctl(PR_SET_CHILD_SUBREAPER, 1);
         if (w.protects) w.ear[1] = sl_control_listen(checkpoints->save);
         status = supervise(&w, &error);
-        if (sl_protection_step(checkpoints->save) < 0) forget_command(&w); /* there is no step to continue from */
+        /* If there is no step to continue from: */
+        if (w.ear[1] >= 0 && sl_protection_step(checkpoints->save) < 0) sl_command_file_remove(checkpoints->save);
         sl_control_close(w.ear[1], checkpoints->save);
         const int told = sl_losses_report(&w.losses, w.protects, common->json, sl_option_file(options, "metrics"),
                                           status ? NULL : &error);

@@ -25,13 +25,14 @@ struct sl_watcher {
     struct sl_mesh mesh;       /* of the next run */
     char mesh_text[MESH_TEXT]; /* if different from the command line's mesh; else "" */
     bool protects;             /* steps are kept in memory */
-    bool noted;                /* the command line, beside them */
+    bool noted;                /* the command line, beside those of the present run */
     bool lost;      /* the watcher has ended the last run: one of its processes had ended, or another mesh was wanted */
     int rank;       /* coordinate of the ended process; -1: not known */
     int fruitless;  /* runs in a row without a saved checkpoint or a step in memory */
     int64_t last;   /* steps of the latest of them when the present run began; -1: none */
     int64_t memory; /* number of the step in memory from which the next run continues; -1: none */
-    int64_t stale;  /* number of the latest step in memory when the present run began; -1: none */
+    int64_t foreign;        /* number of the latest step of another run, not to continue from; -1: none */
+    int64_t stale;          /* number of the latest step in memory when the present run began; -1: none */
     char from[SL_MAX_PATH]; /* the checkpoint to resume from, */
     int64_t begins;         /* its steps, */
     double bytes;           /* and the bytes of its tensors */

@@ -99,12 +99,21 @@ static void remove_file(const char *path, void *arg) {
     unlink(path);
 }
 
-/* Removes an entry of the folder, unless it contains the file EXCEPT. */
+/* Whether the entry PATH of the folder stays beside the file EXCEPT: it contains EXCEPT, or it is `save`, or, if the
+ * folder contains EXCEPT, `command`. */
+static bool stays(const char *path, const char *except) {
+    const size_t length = strlen(path), begin = (size_t)(strrchr(path, '/') + 1 - path);
+    if (!strncmp(path, except, length) && except[length] == '/') return true;
+    return !strcmp(path + begin, "save") ||
+           (!strcmp(path + begin, SL_PROTECTION_COMMAND) && !strncmp(path, except, begin));
+}
+
+/* Removes an entry of the folder, unless it stays. A start's layout goes first: its steps do not count without. */
 static void remove_start(const char *path, void *except) {
-    const size_t length = strlen(path);
-    if (except && !strncmp(path, except, length) && ((const char *)except)[length] == '/') return;
-    if (except && !strcmp(path + length - 5, "/save")) return;
+    char layout[SL_MAX_PATH];
+    if (except && stays(path, except)) return;
     if (!unlink(path) || (errno != EISDIR && errno != EPERM)) return;
+    if (snprintf(layout, sizeof layout, "%s/" SL_PROTECTION_LAYOUT, path) < SL_MAX_PATH) unlink(layout);
     each_entry(path, remove_file, NULL);
     rmdir(path);
 }

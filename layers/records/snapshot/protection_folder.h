@@ -2,9 +2,9 @@
  * process that supervises the run.
  *
  * The folder is /dev/shm/shardloop-USER-HASH. HASH is that of the real path of the directory of --save, and the file
- * `save` in the folder has this path. Each start of the run has a subfolder, with the file layout.json, which is an
- * index of parts (layers/formats/stores/store_parts.h) without a step, and with the parts of two steps, or three on
- * several hosts. A step counts if all its parts are valid and have its number.
+ * `save` in the folder has this path; the file `command` is the watcher's. Each start of the run has a subfolder, with
+ * the file layout.json, which is an index of parts (layers/formats/stores/store_parts.h) without a step, and with the
+ * parts of two steps, or three on several hosts. A step counts if all its parts are valid and have its number.
  *
  * If a run's coordinates are on two hosts, each host has such a folder, with the same names. Its parts are those of the
  * host's own coordinates, and copies of the others' (layers/records/snapshot/protection_copies.h). */
@@ -18,6 +18,7 @@ SL_BEGIN_C
 #define SL_PROTECTION_ROOT "/dev/shm"
 #define SL_PROTECTION_PREFIX "shardloop-"
 #define SL_PROTECTION_LAYOUT "layout.json"
+#define SL_PROTECTION_COMMAND "command"
 enum { SL_PROTECTION_PLACES = 3 }; /* the most steps in a start's folder */
 
 /* Writes the folder's name for the directory SAVE, which may not exist yet, to FOLDER. SL_BAD_INPUT if SAVE cannot be
@@ -46,8 +47,8 @@ int sl_protection_tell(const char *save, const char *index, struct sl_error *err
 bool sl_protection_is_elsewhere(const char *index, const char *save, char path[SL_MAX_PATH]);
 void sl_protection_tell_no_more(const char *save);
 
-/* Removes all steps from FOLDER except that of the index FROM (NULL: all), which sl_protection_find has written.
- * Returns whether FOLDER has the subfolder of FROM. */
+/* Removes all steps from FOLDER except that of the index FROM (NULL: all), which sl_protection_find has written. The
+ * file `command` is kept only beside such a step. Returns whether FOLDER has the subfolder of FROM. */
 bool sl_protection_keep(const char *folder, const char *from);
 /* Removes from FOLDER the subfolders of all starts except the one that contains the file EXCEPT. NULL removes FOLDER,
  * too. */
