@@ -48,6 +48,7 @@ struct sl_trace {
     struct sl_trace_event *event; /* [capacity] */
     int capacity, count, dropped;
     int step;
+    bool whole;                   /* parts of actions have no events */
     struct sl_trace_event action; /* the pipeline's present action, whose parts may have events of their own */
 };
 
@@ -80,7 +81,7 @@ static inline double sl_trace_now(const struct sl_trace *trace) { return trace ?
 /* Adds a part of the pipeline's present action, "NAME I", which BEGAN at this time and ends now. */
 static inline void sl_trace_piece(struct sl_trace *trace, enum sl_trace_work work, const char *name, int i,
                                   double began) {
-    if (!trace) return;
+    if (!trace || trace->whole) return;
     struct sl_trace_event event = trace->action;
     event.work = work;
     event.begin = began;

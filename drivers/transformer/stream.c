@@ -53,6 +53,7 @@ int transformer_open_watch(struct transformer_watch **watch, struct sl_worker *w
     const int rank = sl_axis_index(self, sl_pipe_axis);
     w->worker = worker;
     w->trace.self = self;
+    w->trace.whole = true;
     w->trace.capacity = 2 * job->job.schedule.rank[rank].count; /* an action, and the wait before it */
     w->trace.event = calloc((size_t)w->trace.capacity, sizeof *w->trace.event);
     w->forwards = calloc(2 * loops, sizeof *w->forwards);

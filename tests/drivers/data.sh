@@ -92,7 +92,8 @@ for layout in data=8 data=2,pipe=2,tensor=2 'tensor=4 --vocabulary-parallel' 'pi
     point "the same on $layout"
 done
 # Measured and then simulated times: a part of a stream takes less time than the stream, and no coordinate works longer.
-for layout in data=1 pipe=4 'data=2,pipe=2 --microbatches 4' 'pipe=2 --schedule looped-bfs --loops 2' 'pipe=2 --schedule zbv'; do
+for layout in data=1 pipe=4 'data=2,pipe=2 --microbatches 4' 'pipe=2 --schedule looped-bfs --loops 2' 'pipe=2 --schedule zbv' \
+    'tensor=2 --tensor-pieces 2'; do
     call $evaluate --eval-data text --json --mesh $layout
     tr '{,}' '\n' <out | sed -n 's/"\(ms\|ramp_up_ms\|ramp_down_ms\|utilization\)"://p' | awk '
         { n[NR] = $1 } END { for (i = 0; i < 8; i += 4) bad = bad || !(n[i + 1] > 0 && n[i + 2] >= 0 && n[i + 3] >= 0 &&
