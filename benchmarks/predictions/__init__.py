@@ -41,6 +41,7 @@ LAYOUTS = [
     ("long sequences, 2", LONG, [
         "--mesh context=2",
         "--mesh context=2 --context-by heads",
+        "--mesh context=2 --context-by ring",
         "--mesh context=2 --attention gqa --kv-heads 2",
         "--mesh context=2 --fsdp --recompute full",
     ]),

@@ -4,7 +4,8 @@
 #include "drivers/transformer/transformer.h"
 #include "spmd/device/device.h"
 
-const char *const transformer_context_ways[] = {"gather", "heads", NULL};
+const char *const transformer_context_ways[] = {
+    [SL_CONTEXT_BY_GATHER] = "gather", [SL_CONTEXT_BY_RING] = "ring", [SL_CONTEXT_BY_HEADS] = "heads", NULL};
 const struct sl_option transformer_context_table[] = {
     {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by), .value = "gather|ring|heads",
      .keep = SL_KEPT_FREE, .read = "mesh=*context=*",
@@ -23,15 +24,16 @@ static const char *refused(const struct transformer_job *job, bool leaves) {
     const struct sl_training_options *training = &config->training;
     const char *const command[] = {
         [TRANSFORMER_GENERATE] = "transformer generate", [TRANSFORMER_EXPORT] = "transformer export"};
-    return command[job->command]                                 ? command[job->command]
-           : config->experts                                     ? "--experts"
-           : config->sample_every                                ? "--sample-every"
-           : leaves && config->context_by == SL_CONTEXT_BY_HEADS ? "--context-by heads"
-           : leaves && config->context_by == SL_CONTEXT_BY_RING  ? "--context-by ring"
-           : leaves && training->fsdp                            ? "--fsdp"
-           : leaves && training->zero == 2                       ? "--zero 2"
-           : leaves && config->spread_head                       ? "--spread-head"
-                                                                 : NULL;
+    return command[job->command]                                  ? command[job->command]
+           : config->experts                                      ? "--experts"
+           : config->sample_every                                 ? "--sample-every"
+           : leaves && config->context_by == SL_CONTEXT_BY_HEADS  ? "--context-by heads"
+           : leaves && config->context_by == SL_CONTEXT_BY_RING   ? "--context-by ring"
+           : leaves && training->offload & SL_OFFLOAD_ACTIVATIONS ? "--offload activations"
+           : leaves && training->fsdp                             ? "--fsdp"
+           : leaves && training->zero == 2                        ? "--zero 2"
+           : leaves && config->spread_head                        ? "--spread-head"
+                                                                  : NULL;
 }
 
 int transformer_context_way(const char *word) {

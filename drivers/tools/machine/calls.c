@@ -23,6 +23,13 @@ static int members_beside(int members, const int *node_of, int position) {
     return beside;
 }
 
+/* Returns a member on another node than the one at POSITION, or without one the next member. */
+static int member_elsewhere(int members, const int *node_of, int position) {
+    for (int i = 0; i < members; i++)
+        if (node_of[i] != node_of[position]) return i;
+    return (position + 1) % members;
+}
+
 /* Returns the elements of a block. BYTES: the larger of a member's input and output. */
 static size_t elements_of(enum sl_operation operation, int members, double bytes) {
     const struct sl_operation_row *row = &sl_operations[operation];
@@ -36,8 +43,9 @@ void sl_machine_call_over_nodes(const struct sl_machine *machine, enum sl_operat
     int first[members + 1];
     const struct sl_layout layout = {members, find_hosts(members, node_of, first), first};
     const struct sl_group group = {.size = members, .rank = layout.hosts ? first[layout.hosts / 2] : members / 2};
+    const int pair = operation == SL_PPERMUTE ? member_elsewhere(members, node_of, group.rank) : -1;
     struct sl_collective call = {
-        .operation = operation, .group = &group, .dtype = SL_F32, .scale = 1, .source = -1, .destination = -1};
+        .operation = operation, .group = &group, .dtype = SL_F32, .scale = 1, .source = pair, .destination = pair};
     call.count[0] = call.count[1] = 1;
     call.count[2] = elements_of(operation, members, bytes);
     const enum sl_algorithm algorithm = sl_algorithm_of(&layout, &call);

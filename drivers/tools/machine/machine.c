@@ -129,9 +129,10 @@ static double bandwidth_of(const struct sl_machine_turns *turns, int members, do
 double sl_machine_collective(const struct sl_machine *machine, const struct sl_machine_turns *turns, enum sl_link link,
                              enum sl_operation operation, int members, double bytes) {
     const int rounds = operation == SL_PSUM ? 2 : 1; /* a sum is scattered, then gathered */
+    const double bandwidth = bandwidth_of(turns, members, machine->bandwidth[link]);
     if (members <= 1) return 0;
-    return rounds * (members - 1) *
-           (machine->latency[link] + bytes / members / bandwidth_of(turns, members, machine->bandwidth[link]));
+    if (operation == SL_PPERMUTE) return machine->latency[link] + bytes / bandwidth;
+    return rounds * (members - 1) * (machine->latency[link] + bytes / members / bandwidth);
 }
 
 double sl_machine_turn(const struct sl_machine_turns *turns, int members) {

@@ -121,14 +121,14 @@ double sl_machine_far(const struct sl_machine *machine, double bytes);
 double sl_machine_moved(const struct sl_machine *machine, double bytes, double used);
 double sl_machine_message(const struct sl_machine *machine, enum sl_link link, double bytes);
 /* Returns the time of a call of MEMBERS; BYTES: the larger of a member's input and output. Rings, as in Thakur,
- * Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005. TURNS: costs of
- * sharing cores, or NULL. */
+ * Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005; or the one message of a
+ * ppermute. TURNS: costs of sharing cores, or NULL. */
 double sl_machine_collective(const struct sl_machine *machine, const struct sl_machine_turns *turns, enum sl_link link,
                              enum sl_operation operation, int members, double bytes);
 
 /* Adds the time of a call, as above but of engine mpi and over several nodes, to SECONDS [SL_LINKS], by class of link.
  * NODE_OF [members] has the members' nodes. Messages, bytes and the algorithm are those of collectives/costs; members
- * of a node share its link to the network. */
+ * of a node share its link to the network. A ppermute goes to other nodes. */
 void sl_machine_call_over_nodes(const struct sl_machine *machine, enum sl_operation operation, int members,
                                 const int *node_of, double bytes, double *seconds);
 

@@ -230,7 +230,7 @@ static struct sl_stage_costs costs_of(const struct prediction *p, int rank, int 
 /* Returns the bytes a member sends in a call of BYTES, with the algorithms that send least. */
 static double sent(enum sl_operation operation, int members, double bytes) {
     const double part = bytes * (members - 1) / members;
-    return operation == SL_PSUM ? 2 * part : part;
+    return operation == SL_PPERMUTE ? bytes : operation == SL_PSUM ? 2 * part : part;
 }
 
 /* Bytes and seconds of a coordinate's step, by link. */

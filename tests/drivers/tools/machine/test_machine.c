@@ -75,13 +75,14 @@ static void other_types_count_only_where_nothing_else_is_known(void **state) {
     assert_true(near(sl_machine_product(&one, SL_BF16, 64, 64, 64, true, false), 2.0 * 64 * 64 * 64 / 10e9));
 }
 
-/* Rings: N - 1 steps of a part each, twice for a sum for all members. */
+/* Rings: N - 1 steps of a part each, twice for a sum for all members. A ppermute is a message. */
 static void calls_are_rings(void **state) {
     (void)state;
     const struct sl_machine machine = {.latency = {0, 0, 1e-6, 2e-6, 1e-3}, .bandwidth = {1e10, 1e10, 1e10, 1e9, 1e8}};
     assert_true(near(sl_machine_message(&machine, SL_LINK_NODE, 1e6), 2e-6 + 1e-3));
     assert_true(near(sl_machine_collective(&machine, NULL, SL_LINK_PACKAGE, SL_ALL_GATHER, 4, 4e6), 3 * (1e-6 + 1e-4)));
     assert_true(near(sl_machine_collective(&machine, NULL, SL_LINK_PACKAGE, SL_PSUM, 4, 4e6), 6 * (1e-6 + 1e-4)));
+    assert_true(near(sl_machine_collective(&machine, NULL, SL_LINK_PACKAGE, SL_PPERMUTE, 4, 4e6), 1e-6 + 4e-4));
     assert_true(sl_machine_collective(&machine, NULL, SL_LINK_NETWORK, SL_PSUM, 1, 4e6) == 0);
     assert_true(sl_machine_touched(SL_ALL_GATHER, 4, 4e6) == 8e6);
     assert_true(sl_machine_touched(SL_PSUM_SCATTER, 4, 4e6) == 5e6);
@@ -266,6 +267,7 @@ static void calls_over_nodes_follow_the_counts(void **state) {
     struct sl_machine machine = {0};
     static const int together[] = {0, 0, 1, 1, 2, 2, 3, 3}, apart[] = {0, 1, 2, 3, 0, 1, 2, 3};
     double barrier[SL_LINKS] = {0}, sum[SL_LINKS] = {0}, longer[SL_LINKS] = {0}, messages[SL_LINKS] = {0};
+    double moved[SL_LINKS] = {0};
     for (int l = 0; l < SL_LINKS; l++) machine.latency[l] = 1e-5, machine.bandwidth[l] = 1e9;
     sl_machine_call_over_nodes(&machine, SL_BARRIER, 8, together, 0, barrier);
     assert_true(near(barrier[SL_LINK_NETWORK], 4e-5 + 2 * 144 / 1e9)); /* each message has a note beside it */
@@ -279,6 +281,8 @@ static void calls_over_nodes_follow_the_counts(void **state) {
     sl_machine_call_over_nodes(&machine, SL_PSUM, 8, apart, 1024, messages);
     assert_true(near(messages[SL_LINK_NETWORK], 12e-5 + 2 * 6 * (1024 + 144) / 1e9));
     assert_true(near(messages[SL_LINK_PACKAGE], 2e-5 + (1024 + 144) / 1e9));
+    sl_machine_call_over_nodes(&machine, SL_PPERMUTE, 8, together, 1024, moved);
+    assert_true(near(moved[SL_LINK_NETWORK], 2e-5 + 2 * (1024 + 144) / 1e9) && moved[SL_LINK_PACKAGE] == 0);
 }
 
 int main(void) {

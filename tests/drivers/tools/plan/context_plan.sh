@@ -7,19 +7,21 @@ own='train --model-dimension 32 --n-heads 4 --blocks 1 --layers-per-block 2 --se
 
 # ---- bytes: a dry run's ----
 
-# is_exact DEVICES ARGUMENT...: so are those of every fifth layout with the axis that a search predicts.
+# is_exact DEVICES ARGUMENT...: so are those of three layouts of each way that a search predicts.
 is_exact() {
     devices=$1
     shift
     call $own "$@" --plan search --devices "$devices" --machine "$laptop" --json
-    sed -n 's/.*"layout": *"\([^"]*context=[^"]*\)".*"bytes": *\([0-9]*\).*/\2 \1/p' out | sed -n '1p;2~5p' | head -n 8 >layouts
+    for way in gather ring heads; do
+        sed -n 's/.*"layout": *"\([^"]*--context-by '$way' [^"]*\)".*"bytes": *\([0-9]*\).*/\2 \1/p' out | sed -n '1p;5p;17p'
+    done >layouts
     count=0 wrong=
     while read -r bytes layout; do
         call $own "$@" $layout --dry-run --json
         [ $status = 0 ] && [ "$(values total | sort -n | tail -n 1)" = "$bytes" ] || wrong="$wrong $layout"
         count=$((count + 1))
     done <layouts
-    [ $count -ge 4 ] && [ -z "$wrong" ] || { echo "of $count:$wrong" >>err; false; }
+    [ $count = 9 ] && [ -z "$wrong" ] || { echo "of $count:$wrong" >>err; false; }
     point "predicted bytes are a dry run's, of $count layouts on $devices devices: $*"
 }
 is_exact 4 --fsdp
@@ -38,7 +40,7 @@ point 'a run ends with its prediction'
 
 call $own --plan search --devices 4 --machine "$laptop" --json
 sed -n 's/.*"layout":"--mesh [a-z=0-9,]*context=\([0-9]*\)[^"]*--context-by \([a-z]*\) .*/\1 \2/p' out | sort -u >ways
-[ $status = 0 ] && printf '2 gather\n2 heads\n4 gather\n4 heads\n' | cmp -s - ways
+[ $status = 0 ] && printf '2 gather\n2 heads\n2 ring\n4 gather\n4 heads\n4 ring\n' | cmp -s - ways
 point 'sizes and ways'
 grep '"layout"' out | grep -v -- '--context-by' | grep -q context= && status=1
 [ $status = 0 ] && ! grep -q context=1 out
@@ -50,7 +52,7 @@ call $own --plan search --devices 4 --exact data=4 --machine "$laptop" --json
 [ $status = 0 ] && grep -q '"layout"' out && ! grep -q context= out
 point 'with --exact, nor are sequences without leaves'
 call $own --plan search --devices 4 --exact data=2,context=2 --machine "$laptop" --json
-[ $status = 0 ] && grep -q 'context=2,' out && ! grep -q 'context=4\|by heads' out
+[ $status = 0 ] && grep -q 'context=2,' out && ! grep -q 'context=4\|by heads\|by ring' out
 point 'leaves bound the axis, and are gathered'
 call $own --plan search --mesh data=2,context=2 --context-by heads --machine "$laptop" --json
 [ $status = 0 ] && grep -q 'context=2' out && ! grep -q -- '--context-by' out
