@@ -90,6 +90,7 @@ for options in '--data text --evaluate-batches 2 --batch 8' '--eval-data text --
     { values loss; sed -n 's/.*"scores":\[\([^]]*\)\].*/\1/p' out | tr , '\n'; values tokens; } >single
     scores --mesh data=1,context=3 $options
     scores --mesh data=2,context=2,pipe=2 --context-by heads $options
+    scores --mesh context=4 --context-by ring $options
 done
 
 # ---- conversations: tokens that are not scored, padding, several in a sequence ----
@@ -163,6 +164,7 @@ done
 for way in ring heads; do
     wrong "mesh axis \"context\": --context-by $way does not take" train $own $two --exact context=2 --context-by $way
 done
+wrong 'mesh axis "context": --offload activations does not take' train $own $two --exact context=2 --offload activations
 call train $own --mesh data=1,context=8 --context-by heads # any coordinate tells it first
 [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] &&
     grep -qE 'train: coordinate [0-7] .*: blocks.0.layers.0.mla.heads: 4 of queries and 4 of keys' err
