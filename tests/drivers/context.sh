@@ -45,6 +45,7 @@ mkdir far
 call train $own --batch 8 --steps 4 --json $options --mesh data=1
 values loss >single
 same --mesh data=1,context=2
+same --mesh data=1,context=4 --context-by ring
 same --mesh data=2,context=2,pipe=2 --accumulate 2
 same --mesh data=1,context=4,tensor=2 --storage f32 --checked
 
