@@ -143,7 +143,7 @@ static size_t enter(struct sl_not_finite *found, const struct sl_module *module)
 static void look_at_rows(const struct sl_module *module, const struct sl_context *context, int phase, int columns,
                          const float *rows, const struct sl_result *result, const float *given, int given_columns) {
     struct sl_not_finite *found = found_of(context);
-    const bool unread = result && result->unread;
+    const bool unread = result && result->done && result->unread;
     const size_t count = (size_t)context->rows * (size_t)columns;
     const struct seen seen = look_at(unread ? SL_BF16 : SL_F32, unread ? (const void *)result->stored : rows, count);
     if (!seen.lost) return;

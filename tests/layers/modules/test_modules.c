@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "layers/modules/gradient_check.h"
+#include "layers/modules/not_finite.h"
 #include "layers/modules/transformer_modules.h"
 #include "spmd/base/numbers/bf16.h"
 #include "spmd/base/memory.h"
@@ -658,6 +659,30 @@ static void test_requests_are_obeyed(void **state) {
     }
 }
 
+/* If the caller is to write the requested form, the result is in floats: checks of results do not read the copy, which
+ * nobody has written yet. */
+static void test_results_left_in_floats_are_checked(void **state) {
+    (void)state;
+    struct rig rig;
+    struct sl_not_finite found;
+    open_rig(&rig, sl_erf_gelu(6), ROWS, 1, 1);
+    set_microbatch(&rig, 0);
+    sl_not_finite_begin(&found, &rig.self);
+    uint16_t *stored = memset(device_array(rig.outputs, sizeof *stored), 0xff, rig.outputs * sizeof *stored); /* NaN */
+    struct sl_result result = {.stored = stored, .unread = true, .left = true};
+    rig.context.storage = SL_BF16;
+    rig.context.result = &result;
+    rig.context.inspector = &found.inspector;
+    assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+    assert_false(result.done);
+    assert_string_equal(found.text, "");
+    rig.x[3] = INFINITY;
+    assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+    assert_non_null(strstr(found.text, "row 0, column 3 is inf"));
+    release_array(stored);
+    close_rig(&rig);
+}
+
 int main(int argc, char **argv) {
     test_runs_few = argc > 1 && !strcmp(argv[1], "few") && !getenv("SL_TEST_LONG");
     const struct CMUnitTest tests[] = {
@@ -679,6 +704,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_recomputed_x_lasts_until_input),
         cmocka_unit_test(test_status_is_passed_on),
         cmocka_unit_test(test_requests_are_obeyed),
+        cmocka_unit_test(test_results_left_in_floats_are_checked),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
