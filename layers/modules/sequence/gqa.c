@@ -142,7 +142,6 @@ static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     for (int i = Q; i < OUT; i++) operand = operand && sl_reads_operand(&module->child[i]->x);
     module->x.reads = operand ? SL_READS_OPERAND : sl_reads_beside(module->child[Q]->x.reads);
     module->y = module->child[OUT]->y;
-    module->y.writes = SL_WRITES_FLOATS; /* the context's result is not for the other children */
     return SL_OK;
 }
 
@@ -331,6 +330,7 @@ static void attend_cached(const struct sl_module *module, struct sl_context *con
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct gqa *gqa = own(module);
+    struct sl_result *const result = sl_take_result(context); /* for the last child */
     SL_TRY(sl_check_positions(module, context, gqa->shape.positions));
     for (int i = Q; i < OUT; i++) {
         if (gqa->rope && i != V) /* saved after rotation */
@@ -343,6 +343,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
         attend_cached(module, context);
     else
         SL_TRY(attend(module, context));
+    context->result = result;
     return sl_kept_forward(module->child[OUT], context, &gqa->kept[OUTPUT], true, y);
 }
 

@@ -100,6 +100,7 @@ static int plan_forward(struct mla *mla, struct sl_plan *plan) {
         SL_TRY(sl_plan_attended(plan, &attention, rows * 2 * mla->columns, &kept[KEYS_VALUES]));
     SL_TRY(sl_plan_attended(plan, &attention, rows * mla->columns, &kept[QUERIES]));
     SL_TRY(sl_plan_kept_both(plan, child[OUT], rows * mla->columns, &kept[OUTPUT]));
+    if (sl_reads_stored(plan, child[OUT])) sl_plan_kept_room(plan, &kept[OUTPUT]);
     SL_TRY(sl_plan_array(plan, rows * mla->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values));
     plan_unread(mla, plan);
     if (!mla->rope) return SL_OK;
