@@ -294,6 +294,38 @@ static void test_a_type_that_declares_nothing_receives_x_and_dy(void **state) {
     }
 }
 
+/* A gelu rounds what it reads in the pass that rounds what it writes, if both are saved: not at an end of a list, or
+ * beside another gelu. */
+static void test_gelus_round_in_any_place(void **state) {
+    (void)state;
+    enum { COLS = 6 };
+    struct sl_module *const lists[] = {
+        sl_gelu(COLS),
+        sl_recompute(sl_gelu(COLS)),
+        sl_sequential("", 2, (struct sl_module *[]){sl_gelu(COLS), sl_dense("dense", COLS, COLS)}),
+        sl_sequential("", 2, (struct sl_module *[]){sl_dense("dense", COLS, COLS), sl_gelu(COLS)}),
+        sl_sequential("", 3, (struct sl_module *[]){sl_gelu(COLS), sl_gelu(COLS), sl_gelu(COLS)}),
+        sl_sequential("", 4,
+                      (struct sl_module *[]){sl_dense("dense", COLS, COLS), sl_gelu(COLS),
+                                             sl_sequential("", 1, (struct sl_module *[]){sl_gelu(COLS)}),
+                                             sl_dense("last", COLS, COLS)}),
+        sl_residual(sl_gelu(COLS)),
+    };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        for (int storage = SL_F32; storage <= SL_BF16; storage++) {
+            const struct sl_gradient_check check = {
+                .rows = 4, .microbatches = 2, .wgrad_group = 1, .seed = 7, .storage = (enum sl_dtype)storage};
+            struct sl_error error = {0};
+            double difference;
+            assert_non_null(lists[i]);
+            assert_int_equal(sl_gradient_check(lists[i], &check, sl_gemm_find(NULL, NULL), &difference, NULL, &error),
+                             SL_OK);
+            if (!(difference < (storage == SL_F32 ? 1e-3 : 2e-2))) fail_msg("list %zu differs by %g", i, difference);
+        }
+        sl_module_free(lists[i]);
+    }
+}
+
 static void test_checker_refuses(void **state) {
     (void)state;
     struct sl_module *module = sl_silu(3);
@@ -326,6 +358,7 @@ int main(void) {
         cmocka_unit_test(test_checker_gives_room_to_recompute),
         cmocka_unit_test(test_checker_says_why),
         cmocka_unit_test(test_children_of_a_type_without_storage_keep_floats),
+        cmocka_unit_test(test_gelus_round_in_any_place),
         cmocka_unit_test(test_a_type_that_declares_nothing_receives_x_and_dy),
         cmocka_unit_test(test_checker_refuses),
     };
