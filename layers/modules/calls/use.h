@@ -21,9 +21,9 @@ enum sl_lifetime {
  * array that products on a device, also W's, read only as bf16 although the storage is float32. */
 enum sl_reading {
     SL_READS_FLOATS, /* floats, rounded if the storage is bf16; the default */
-    SL_READS_WHOLE,  /* dy: unrounded floats, which I rounds in the same pass if the storage is bf16. x of a module
-                        without children: the same, if x and y are saved as bf16: forward writes both; and unrounded dy
-                        if dx is saved */
+    SL_READS_WHOLE,  /* dy: unrounded floats, which I rounds in the same pass if the storage is bf16. x, of modules
+                        without children: if x and y are saved as bf16, forward reads unrounded floats, and also writes
+                        their bf16 copy; if x and dx are saved, I reads unrounded dy */
     SL_READS_COPY,   /* the bf16 copy alone */
     SL_READS_EITHER, /* dy: the copy alone, or else as SL_READS_WHOLE */
     SL_READS_BOTH,   /* dy: an operand, and unrounded floats */
