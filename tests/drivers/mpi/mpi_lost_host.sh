@@ -64,10 +64,16 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_plm_rsh_agent="$work/remote" OMPI_MCA_btl=tcp,vader,self
 export OMPI_MCA_btl_tcp_if_include=10.215.77.0/24 OMPI_MCA_oob_tcp_if_include=10.215.77.0/24
 
-steps=200
-small="--layers 4 --hidden 64 --batch 8 --microbatches 2 --schedule 1f1b --optimizer adamw --exact data=2 --steps $steps --save-every 50"
+small="--layers 4 --hidden 64 --batch 8 --microbatches 2 --schedule 1f1b --optimizer adamw --exact data=2 --save-every 50"
 name() {
     printf '%s/step-%08d.safetensors' "$1" "$2"
+}
+
+# runs STEPS: runs have so many steps from now on; one of them is not disturbed.
+runs() {
+    steps=$1
+    rm -rf whole
+    call $small --steps $steps --mesh data=2,model=2 --save whole
 }
 
 # saves_right: the run's last checkpoint has the values of the undisturbed run's.
@@ -83,7 +89,7 @@ begin() {
     rm -rf saved
     : >out
     printf '10.215.77.1\n10.215.77.2\n' >hosts
-    ./on $one "$driver" $small --mesh "$mesh" --engine mpi --json --save saved --restart 9 --timeout 2 \
+    ./on $one "$driver" $small --steps $steps --mesh "$mesh" --engine mpi --json --save saved --restart 9 --timeout 2 \
         --launcher "$work/launch %n" "$@" >out 2>err </dev/null &
     pid=$!
     tries=0
@@ -95,13 +101,14 @@ cut() {
     ip -n "$1" link set sl-cable down
     printf '10.215.77.%s\n' $((3 - $(echo "$1" | sed 's/^sll//; s/-.*//'))) >hosts
 }
+# mend HOST: it has been started again: it has a cable, but no process, and nothing in its memory.
 mend() {
     ip -n "$1" link set sl-cable up
     clear "$1"
-    sleep 1
+    rm -rf "shm.$1"/*
 }
 
-call $small --mesh data=2,model=2 --save whole
+runs 200
 [ $status = 0 ]
 point 'an undisturbed run'
 
@@ -129,8 +136,8 @@ planned() {
         echo next
     done | awk '$1 == "next" { sign = 1; next } { sum += sign ? $1 : -$1 } END { print sum }'
 }
-here=$(planned "$driver" $small --mesh data=2,model=2)
-there=$(planned ./on $one "$work/launch" 4 "$driver" $small --mesh data=2,model=2 --engine mpi)
+here=$(planned "$driver" $small --steps $steps --mesh data=2,model=2)
+there=$(planned ./on $one "$work/launch" 4 "$driver" $small --steps $steps --mesh data=2,model=2 --engine mpi)
 echo "$here on one host, $there on two" >out
 [ "$here" -gt 0 ] && [ "$there" = $((3 * here)) ]
 point 'a plan on two hosts has three steps with copies, in place of two without'
@@ -152,7 +159,9 @@ point 'a process on the other host is killed: it goes on on both, from memory'
 sends 0 0.05
 point 'replicas with whole optimizers send only headers'
 
-# Only two coordinates fit on a host. When the other host is back, the run gets its mesh back.
+# Only two coordinates fit on a host. When the other host is back, the run, which takes some seconds longer, gets its mesh
+# back.
+runs 2000
 echo 2 >most
 begin data=2,model=2 --restart-mesh fewer
 cut $two
@@ -165,13 +174,14 @@ ends_in_time 0 150 && saves_right && grep -q '^looping_pipeline: resized to data
 point 'and half of the mesh on one host, and then the whole mesh on both'
 
 # The watcher's host is lost, with all its processes. A new watcher takes over on the other host.
+runs 200
 echo 4 >most
 for mesh in model=4 'data=2,model=2 --zero 0'; do
     begin ${mesh%% *} ${mesh#"${mesh%% *}"}
     cut $one
     clear $one
     wait $pid 2>/dev/null
-    ./on $two "$driver" $small --mesh $mesh --engine mpi --resume saved --save saved --restart 9 --timeout 2 \
+    ./on $two "$driver" $small --steps $steps --mesh $mesh --engine mpi --resume saved --save saved --restart 9 --timeout 2 \
         --launcher "$work/launch %n" >out 2>err </dev/null &
     pid=$!
     ends_in_time 0 150 && saves_right &&
