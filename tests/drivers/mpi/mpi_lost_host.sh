@@ -189,6 +189,7 @@ for mesh in model=4 'data=2,model=2 --zero 0'; do
     point "the host of the watcher is lost: another watcher on the other host takes over, with $mesh"
     mend $one
 done
+[ -z "$(ls shm.$two | grep shardloop)" ]
 point 'and leaves nothing in its memory'
 
 plan
