@@ -145,6 +145,10 @@ static struct sl_note *add_note(struct sl_store *store, const char *key) {
 
 int sl_store_set_note(struct sl_store *store, const char *key, const char *text) {
     struct sl_note *note = find_note(store, key);
+    if (note && strlen(note->text) == strlen(text)) {
+        memmove(note->text, text, strlen(text));
+        return SL_OK;
+    }
     char *copy = strdup(text);
     if (copy && !note) note = add_note(store, key);
     if (!copy || !note) {

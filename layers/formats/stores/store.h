@@ -83,7 +83,8 @@ void sl_store_free(struct sl_store *store);
  * file. Otherwise does nothing. */
 void sl_store_relax(const struct sl_store *store);
 
-/* Adds a note, or replaces the note under KEY. SL_FAILED if memory is short. */
+/* Adds a note, or replaces the note under KEY, without allocations if both texts have one length. SL_FAILED if memory
+ * is short. */
 int sl_store_set_note(struct sl_store *store, const char *key, const char *text);
 /* The note under KEY, or NULL. */
 const char *sl_store_note(const struct sl_store *store, const char *key);

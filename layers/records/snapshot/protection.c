@@ -84,8 +84,7 @@ static int set_number(struct sl_store *store, const char *key, int64_t number) {
     return sl_store_set_note(store, key, text);
 }
 
-static int set_notes(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *place, int64_t samples) {
-    SL_TRY(sl_saved_parts_note(self, trainer, place));
+static int set_position(struct sl_store *place, const struct sl_trainer *trainer, int64_t samples) {
     SL_TRY(set_number(place, "step", sl_trainer_steps(trainer)));
     return set_number(place, "samples", samples);
 }
@@ -107,7 +106,9 @@ static void reserve(struct part *part, int number, struct sl_spmd *self, struct 
     char path[SL_MAX_PATH];
     int reason = ENOMEM;
     sl_protection_part(part->start, number, self->coordinate + 1, self->mesh->size, path);
-    if (!set_notes(self, trainer, place, 0) && !sl_safetensors_place(place, path, &reason, error)) return;
+    if (!sl_saved_parts_note(self, trainer, place) && !set_position(place, trainer, 0) &&
+        !sl_safetensors_place(place, path, &reason, error))
+        return;
     explain(part, self, reason, error);
 }
 
@@ -292,7 +293,7 @@ static int write_part(struct part *part, struct sl_store *place, struct sl_spmd 
                       int64_t samples) {
     struct sl_error error = {0};
     sl_safetensors_unseal(place);
-    if (set_notes(self, trainer, place, samples)) return sl_fail(self, SL_FAILED, "no memory to protect the step");
+    if (set_position(place, trainer, samples)) return sl_fail(self, SL_FAILED, "no memory to protect the step");
     SL_TRY(sl_saved_parts_export(self, trainer, place));
     const int status = sl_safetensors_seal(place, progress, self, &error);
     part->account.steps += status == SL_OK;

@@ -396,6 +396,19 @@ static void test_not_finite(void **state) {
     expect_valid();
 }
 
+static void test_a_note_of_the_same_length_takes_no_memory(void **state) {
+    (void)state;
+    struct sl_store store = {0};
+    assert_int_equal(sl_store_set_note(&store, "step", "07"), SL_OK);
+    const char *text = sl_store_note(&store, "step");
+    assert_int_equal(sl_store_set_note(&store, "step", "08"), SL_OK);
+    assert_ptr_equal(sl_store_note(&store, "step"), text);
+    assert_string_equal(text, "08");
+    assert_int_equal(sl_store_set_note(&store, "step", "more"), SL_OK);
+    assert_string_equal(sl_store_note(&store, "step"), "more");
+    sl_store_free(&store);
+}
+
 static void test_the_note_cannot_be_given(void **state) {
     (void)state;
     struct sl_store store = {0};
@@ -471,6 +484,7 @@ int main(void) {
         cmocka_unit_test(test_syncs_that_fail),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_the_note_cannot_be_given),
+        cmocka_unit_test(test_a_note_of_the_same_length_takes_no_memory),
         cmocka_unit_test(test_many_names),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
