@@ -276,7 +276,10 @@ int sl_protection_open(struct sl_protection *p, struct sl_spmd *self, struct sl_
     *hosts = part->hosts.count;
     part->places = places_on(&part->hosts);
     if (!part->places) {
-        if (self->coordinate == 0) sl_protection_forget(save);
+        if (self->coordinate == 0) {
+            sl_protection_tell_no_more(save);
+            sl_protection_forget(save);
+        }
         return SL_OK;
     }
     const int status = open_part(part, self, trainer, save, from, about, settings, notes);
