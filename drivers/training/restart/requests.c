@@ -65,6 +65,7 @@ static void note_command(struct sl_watcher *w) {
 void sl_restart_note_step(struct sl_watcher *w) {
     char text[SL_CONTROL_TEXT];
     const int64_t step = sl_protection_step(w->checkpoints->save);
+    if (step < 0) w->stale = w->foreign = -1; /* the run has removed them */
     if (step < 0 || step == w->stale) return;
     w->foreign = -1;
     note_command(w);
