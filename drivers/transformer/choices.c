@@ -38,12 +38,13 @@ int transformer_read_choices(struct transformer_job *job, struct transformer_con
     const struct sl_choice_text text = {.tokenizer = job->tokenizer,
                                         .between = config->bare_choices ? "" : config->between,
                                         .special = config->special,
-                                        .sequence = config->sequence / blocks * blocks,
+                                        .sequence = config->sequence,
                                         .vocabulary = config->vocabulary};
     SL_TRY(sl_choices_read(&job->choices, config->questions, &text, error));
     job->choice_scores = calloc((size_t)job->choices.samples.count, sizeof *job->choice_scores);
     if (!job->choice_scores) return sl_error_set(error, SL_FAILED, "no memory for the choices' scores");
-    config->sequence = (job->choices.samples.longest + blocks - 1) / blocks * blocks; /* padded */
+    config->sequence =
+        (job->choices.samples.longest + blocks - 1) / blocks * blocks; /* padded, also beyond --sequence */
     config->training.batch = sl_mesh_axis_size(mesh, sl_data_axis);
     config->training.microbatches = 1;
     return SL_OK;

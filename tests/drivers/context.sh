@@ -86,7 +86,8 @@ cat >questions.jsonl <<'END'
 {"prompt": "six seven ", "choices": ["ten", "eight nine", "a"], "answer": 1}
 END
 for options in '--data text --evaluate-batches 2 --batch 8' '--eval-data text --stride 24 --batch 4' \
-    '--data text --evaluate-batches 2 --batch 4 --document-mask --document-token 98' '--choices questions.jsonl'; do
+    '--data text --evaluate-batches 2 --batch 4 --document-mask --document-token 98' '--choices questions.jsonl' \
+    '--choices questions.jsonl --sequence 14'; do
     call evaluate --params run --json --mesh data=1 $options
     { values loss; sed -n 's/.*"scores":\[\([^]]*\)\].*/\1/p' out | tr , '\n'; values tokens; } >single
     scores --mesh data=1,context=3 $options
