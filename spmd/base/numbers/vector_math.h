@@ -2,8 +2,8 @@
  * vector code on hosts and devices (gcc needs -fno-trapping-math for that).
  *
  * Errors are below 1 ulp, 1.2 for exp2, 2.5 for sigmoid; infinities, NaN and subnormal numbers behave as in <math.h>.
- * On NVIDIA GPUs exp takes 7 instructions instead of 35: it and sigmoid err by less than 2^-20 of the result, and exp is
- * 0 instead of a subnormal number. Ranges are reduced and approximated as in Moshier's Cephes (expf.c, exp2f.c, logf.c). */
+ * On NVIDIA GPUs exp takes 7 instructions, not 35: exp and sigmoid err by less than 2^-20 of the result, and exp is 0
+ * instead of a subnormal number. Ranges are reduced and approximated as in Moshier's Cephes (expf, exp2f, logf). */
 #ifndef SL_SPMD_BASE_NUMBERS_VECTOR_MATH_H
 #define SL_SPMD_BASE_NUMBERS_VECTOR_MATH_H
 
