@@ -138,7 +138,8 @@ wait $pid 2>/dev/null
 left=$(folder saved)
 [ -n "$left" ]
 point 'a dead watcher and its run leave steps in memory'
-until "$drivers/shardloop" clean --dry-run >out 2>err && ! grep -q "^$left: .*in use$" out || [ $((tries += 1)) -gt 1000 ]; do sleep 0.01; done # all its threads
+# All threads of the killed run must have ended before its lock is free.
+until "$drivers/shardloop" clean --dry-run >out 2>err && ! grep -q "^$left: .*in use$" out || [ $((tries += 1)) -gt 1000 ]; do sleep 0.01; done
 status=$?
 grep -q "^$left: [0-9.]* MB of $(realpath saved): would be removed$" out && [ -d "$left" ]
 point 'clean --dry-run names them'
