@@ -41,7 +41,7 @@ same --mesh context=2
 begins 'dropout beside leaves of data' "$small --exact context=2,data=2 --dropout 0.3" --mesh data=1,context=1
 same --mesh context=2
 same --mesh data=2,context=2 --microbatches 2
-same --mesh data=1,context=2,pipe=2
+same --mesh data=1,context=2,pipe=2 --offload optimizer
 
 begins 'by default' "$small --exact data=2" --mesh data=1,context=2
 same --mesh data=2,context=2
@@ -91,9 +91,10 @@ wrong '--exact context=3: it must be 1, 2, 4, ..., and context=1 coordinates hav
 wrong '--exact context=2: it must be 1, 2, 4, ..., and context=4 coordinates have equally many leaves' --mesh context=4 --exact context=2
 wrong '--exact pipe=2: only the axes data, tensor and context have leaves' --exact pipe=2
 wrong 'mla.rope: the gradient of a key' --rope-dim 4 --exact context=2,tensor=2
-for option in '--experts 4' '--offload optimizer' --fsdp '--spread-head rows' '--sample-every 1' --advice; do
+for option in '--experts 4' --fsdp '--spread-head rows' '--sample-every 1'; do
     wrong "--exact context=N: ${option% *} does not go" --exact context=2 $option
 done
+wrong '--exact context=N: --offload activations does not go' --exact context=2 --offload activations
 wrong '--exact context=N: --zero 2 does not go' --exact context=2 --zero 2
 wrong 'mesh axis "context": --zero 2 does not take sequences' --mesh context=2 --exact data=1 --zero 2
 plan
