@@ -98,7 +98,7 @@ divides() {
         cmp -s threads processes
     point "$count processes on several hosts, the bits of threads: $*"
 }
-for way in gather heads; do
+for way in gather heads ring; do
     divides 2 --mesh data=1,context=2 --context-by $way
     divides 4 --mesh data=1,context=4 --context-by $way
 done
