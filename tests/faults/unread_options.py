@@ -172,9 +172,11 @@ def judge(words, plain, option):
             ends.append("refused")
         elif status or (out, err) != plain[1:]:
             return "read", ""
+        elif option[0] in QUIET[words[0]].split():
+            return "quiet", ""
         else:
-            ends.append("quiet" if option[0] in QUIET[words[0]].split() else "ignored")
-    return ("ignored" if "ignored" in ends else "quiet" if "quiet" in ends else "refused"), ""
+            ends.append("ignored")
+    return ("ignored" if "ignored" in ends else "refused"), ""
 
 
 def follow(words, given, line):

@@ -34,6 +34,7 @@ follows() {
     for turn in 1 2 3; do
         run $steps "$@" && cat ms >>own
         run $steps "$@" $layout && cat ms >>followed
+        [ ! -e disturbed ] || break
     done
     [ "$less" -ge 15 ] && [ $status = 0 ] && [ "$(cat mb)" = "${told%% *}" ]
     point "from 15 % on, with the bytes that were told: $advice"
