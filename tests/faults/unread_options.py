@@ -105,7 +105,7 @@ QUIET = {
     "plan": ALL + "loops section heads layers",
     "sharding": ALL + "out-spec",
     "gpipe": ALL + "microbatches partitions trace",
-    "tokens": ALL + "threads",
+    "tokens": ALL + "threads document-token",  # that one is in the files
 }
 # Values of options that lines of refusal ask for.
 ASKED = {
