@@ -11,31 +11,21 @@ OF_BLOCKS = {"%ctaid.x", "%nctaid.x", "parameter", "number"}  # results made of 
 
 
 @functools.cache
-def readers(kernel):
-    """For each register the statements that read it."""
+def statements_by(kernel, access):
+    """For each register the statements that ACCESS it: flow.reads or flow.writes."""
     found = collections.defaultdict(list)
     for s in kernel.statements:
-        for register in dict.fromkeys(flow.reads(s, kernel.registers)) if hasattr(s, "ops") else ():
-            found[register].append(s)
-    return dict(found)
-
-
-@functools.cache
-def writers(kernel):
-    """For each register the statements that write it."""
-    found = collections.defaultdict(list)
-    for s in kernel.statements:
-        for register in dict.fromkeys(flow.writes(s, kernel.registers)) if hasattr(s, "ops") else ():
+        for register in dict.fromkeys(access(s, kernel.registers)) if hasattr(s, "ops") else ():
             found[register].append(s)
     return dict(found)
 
 
 def uses(kernel, register):
-    return readers(kernel).get(register, [])
+    return statements_by(kernel, flow.reads).get(register, [])
 
 
 def makers_of(kernel, register):
-    return writers(kernel).get(register, [])
+    return statements_by(kernel, flow.writes).get(register, [])
 
 
 def through_moves(kernel, register):
