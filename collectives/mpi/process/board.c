@@ -57,7 +57,7 @@ static int look(bool (*is)(int rank)) {
 static int find(struct finding *finding, bool (*is)(int rank)) {
     const uint64_t now = (uint64_t)(1e6 * sl_now());
     uint64_t looked = atomic_load(&finding->looked);
-    const bool due = now >= looked + 1000 * SL_MPI_TICK_MS || sl_mpi_terminated(); /* little time is left */
+    const bool due = now >= looked + 1000 * (sl_mpi_terminated() ? SL_MPI_LAST_TICK_MS : SL_MPI_TICK_MS);
     if (due && atomic_compare_exchange_strong(&finding->looked, &looked, now))
         atomic_store(&finding->rank, 1 + look(is));
     return atomic_load(&finding->rank) - 1;

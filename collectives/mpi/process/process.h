@@ -72,7 +72,10 @@ bool sl_mpi_terminated(void);
 
 /* ---- meetings (meeting.c) ---- */
 
-enum { SL_MPI_TICK_MS = 100 }; /* between two looks of a wait */
+enum {
+    SL_MPI_TICK_MS = 100,     /* between two looks of a wait; */
+    SL_MPI_LAST_TICK_MS = 10, /* after SIGTERM, when little time is left */
+};
 /* False without memory. */
 bool sl_mpi_meetings_open(void);
 
