@@ -11,10 +11,11 @@ static bool combines_for_all(const struct sl_collective *call) {
     return operation->reduction != SL_NO_REDUCTION && !operation->cuts;
 }
 
-/* Whether all members contribute values, and every value has readers on all hosts or is summed over all hosts. */
+/* Whether every value has readers on all hosts or is summed over all hosts. */
 static bool can_be_chained(const struct sl_collective *call) {
     const struct sl_operation_row *operation = sl_operation_of(call);
-    return sl_call_meets(call) && call->operation != SL_BARRIER && !(operation->cuts && operation->joins);
+    return (sl_call_meets(call) || sl_call_spreads(call)) && call->operation != SL_BARRIER &&
+           !(operation->cuts && operation->joins);
 }
 
 /* Whether a leader's mailbox has room for the results of all members of its host. */
@@ -28,7 +29,8 @@ enum sl_algorithm sl_algorithm_of(const struct sl_layout *layout, const struct s
     if (call->operation == SL_BARRIER) return SL_ALGORITHM_GATHERED;
     if (!can_be_chained(call)) return SL_ALGORITHM_MESSAGES;
     if (is_short(call)) return SL_ALGORITHM_GATHERED;
-    return layout->hosts < layout->members ? SL_ALGORITHM_CHAINED : SL_ALGORITHM_MESSAGES;
+    const bool copies = sl_call_spreads(call) && layout->members > 2; /* messages would carry a byte several times */
+    return layout->hosts < layout->members || copies ? SL_ALGORITHM_CHAINED : SL_ALGORITHM_MESSAGES;
 }
 
 /* ---- members and shares ---- */
@@ -44,11 +46,14 @@ int sl_layout_lanes(const struct sl_layout *layout) {
     return least;
 }
 
-static int host_at(const struct sl_layout *layout, const int *host_of, int position) {
+int sl_layout_host(const struct sl_layout *layout, int position) {
     int host = 0;
-    if (host_of) return host_of[position];
     while (layout->hosts > 1 && layout->first[host + 1] <= position) host++;
     return host;
+}
+
+static int host_at(const struct sl_layout *layout, const int *host_of, int position) {
+    return host_of ? host_of[position] : sl_layout_host(layout, position);
 }
 
 /* Returns the size of share INDEX if BYTES are divided into SHARES, each of which begins at a cache line. */
@@ -94,19 +99,18 @@ static uint64_t result_bytes(const struct sl_collective *call, const struct sl_l
 }
 
 static void cost_gathered(const struct sl_collective *call, const struct sl_layout *layout, struct sl_traffic *sent) {
-    const int me = call->group->rank, host = host_at(layout, NULL, me), hosts = layout->hosts;
+    const int me = call->group->rank, host = sl_layout_host(layout, me), hosts = layout->hosts;
     const uint64_t bytes = sl_member_bytes(call);
     const bool leads = me == layout->first[host];
-    sl_traffic_add(sent, SL_WAY_MEMORY, 1, bytes);
+    if (sl_call_brings(call)) sl_traffic_add(sent, SL_WAY_MEMORY, 1, bytes);
     if (!leads) sent->bells += me == layout->first[host + 1] - 1;
     if (!leads) return;
     sl_traffic_add(sent, SL_WAY_MEMORY, 1, result_bytes(call, layout, host));
     sent->bells += (uint64_t)members_on(layout, host) - 1;
     for (int distance = 1; distance < hosts; distance *= 2) {
         const int moved = hosts - distance < distance ? hosts - distance : distance;
-        uint64_t members = 0;
-        for (int i = 0; i < moved; i++) members += (uint64_t)members_on(layout, (host + i) % hosts);
-        sl_traffic_add(sent, SL_WAY_NETWORK, 2, members * bytes + SL_CALL_NOTE_BYTES);
+        const uint64_t members = (uint64_t)sl_layout_bringing(layout, call, host, moved);
+        if (members) sl_traffic_add(sent, SL_WAY_NETWORK, 2, members * bytes + SL_CALL_NOTE_BYTES);
     }
 }
 
@@ -115,7 +119,7 @@ static void add_if_any(struct sl_traffic *sent, enum sl_way way, uint64_t bytes)
 }
 
 static void cost_chained(const struct sl_collective *call, const struct sl_layout *layout, struct sl_traffic *sent) {
-    const int me = call->group->rank, host = host_at(layout, NULL, me), lane = me - layout->first[host];
+    const int me = call->group->rank, host = sl_layout_host(layout, me), lane = me - layout->first[host];
     const int lanes = sl_layout_lanes(layout), ways = (host > 0) + (host < layout->hosts - 1);
     const struct sl_span brought = sl_span_brought(call), on = sl_span_passed_on(call, layout, host);
     const struct sl_span back = sl_span_sent_back(call, layout, host);

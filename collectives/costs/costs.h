@@ -32,6 +32,9 @@ enum sl_algorithm {
 };
 enum sl_algorithm sl_algorithm_of(const struct sl_layout *layout, const struct sl_collective *call);
 
+/* Returns the host of the member at POSITION. */
+int sl_layout_host(const struct sl_layout *layout, int position);
+
 /* Returns how many members of each host pass long sums on: at most SL_MOST_LANES, and not more than the smallest host
  * has. */
 int sl_layout_lanes(const struct sl_layout *layout);

@@ -8,6 +8,8 @@ struct sl_span sl_span_within(struct sl_span a, struct sl_span b) {
     return (struct sl_span){begin, end > begin ? end : begin};
 }
 
+static const struct sl_span none = {0, 0};
+
 static bool cuts(const struct sl_collective *call) { return sl_operation_of(call)->cuts; }
 static bool joins(const struct sl_collective *call) { return sl_operation_of(call)->joins; }
 
@@ -23,16 +25,38 @@ static struct sl_span own(const struct sl_collective *call) {
 }
 
 uint64_t sl_call_bytes(const struct sl_collective *call) { return all(call).end; }
-uint64_t sl_member_bytes(const struct sl_collective *call) { return sl_span_bytes(sl_span_brought(call)); }
+uint64_t sl_member_bytes(const struct sl_collective *call) {
+    return sl_span_bytes(joins(call) ? own(call) : all(call));
+}
 
-struct sl_span sl_span_brought(const struct sl_collective *call) { return joins(call) ? own(call) : all(call); }
-struct sl_span sl_span_needed(const struct sl_collective *call) { return cuts(call) ? own(call) : all(call); }
+int sl_layout_bringing(const struct sl_layout *layout, const struct sl_collective *call, int host, int count) {
+    const int root = sl_call_spreads(call) ? sl_layout_host(layout, call->root) : -1;
+    int members = 0;
+    for (int i = 0; i < count; i++) {
+        const int at = (host + i) % layout->hosts;
+        members += root < 0 ? layout->first[at + 1] - layout->first[at] : root == at;
+    }
+    return members;
+}
+
+struct sl_span sl_span_brought(const struct sl_collective *call) {
+    if (!sl_call_brings(call)) return none;
+    return joins(call) ? own(call) : all(call);
+}
+
+/* A broadcast's root has its values. */
+struct sl_span sl_span_needed(const struct sl_collective *call) {
+    if (sl_call_spreads(call) && sl_call_brings(call)) return none;
+    return cuts(call) ? own(call) : all(call);
+}
 
 struct sl_span sl_span_passed_on(const struct sl_collective *call, const struct sl_layout *layout, int host) {
+    if (sl_call_spreads(call) && host < sl_layout_host(layout, call->root)) return none;
     return joins(call) ? blocks(call, 0, layout->first[host + 1]) : all(call);
 }
 
 struct sl_span sl_span_sent_back(const struct sl_collective *call, const struct sl_layout *layout, int host) {
+    if (sl_call_spreads(call) && host > sl_layout_host(layout, call->root)) return none;
     if (cuts(call)) return blocks(call, 0, layout->first[host]);
     return joins(call) ? blocks(call, layout->first[host], call->group->size) : all(call);
 }

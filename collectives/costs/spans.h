@@ -16,9 +16,18 @@ static inline uint64_t sl_span_bytes(struct sl_span span) { return span.end - sp
 /* The bytes that two spans share. */
 struct sl_span sl_span_within(struct sl_span a, struct sl_span b);
 
-/* Bytes of all values, and of the values of one member. */
+/* Bytes of all values, and of the values of one member that contributes some. */
 uint64_t sl_call_bytes(const struct sl_collective *call);
 uint64_t sl_member_bytes(const struct sl_collective *call);
+
+/* Whether all members receive one member's values. */
+static inline bool sl_call_spreads(const struct sl_collective *call) { return call->operation == SL_BROADCAST; }
+/* Whether the call's own member contributes values; all do in most operations. */
+static inline bool sl_call_brings(const struct sl_collective *call) {
+    return !sl_call_spreads(call) || call->group->rank == call->root;
+}
+/* Number of members that contribute values, of those on COUNT hosts: HOST and the following ones, cyclically. */
+int sl_layout_bringing(const struct sl_layout *layout, const struct sl_collective *call, int host, int count);
 
 /* Values that the call's own member contributes, and values that it needs as a result. */
 struct sl_span sl_span_brought(const struct sl_collective *call);

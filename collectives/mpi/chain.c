@@ -170,7 +170,7 @@ static bool write_round(struct sl_mpi_call *c) {
     return true;
 }
 
-/* Copies this host's blocks to the lane's memory. */
+/* Copies this host's values to the lane's memory. */
 static void join_values(struct sl_mpi_call *c, uint32_t round) {
     const struct sl_positions here = sl_mpi_housemates(c);
     struct sl_collective its = c->call;
@@ -208,7 +208,7 @@ static bool fold_round(struct sl_mpi_call *c) {
     if (!is_lane(c) || round == c->written || sl_mpi_find_unwritten(c, c->before + round + 1) >= 0) return false;
     if (!sl_mpi_have_ended(c, 1, &c->receive[on_its_way(round)])) return false;
     if (!sl_mpi_state_alike(c, sl_mpi_housemates(c))) return false;
-    if (sl_operation_of(&c->call)->joins)
+    if (sl_operation_of(&c->call)->reduction == SL_NO_REDUCTION)
         join_values(c, round);
     else
         continue_sum(c, round);

@@ -51,14 +51,19 @@ static int host_after(const struct sl_mpi_hosts *hosts, int distance) {
     return (hosts->mine + distance + hosts->count) % hosts->count;
 }
 
-/* Number of members on COUNT hosts, this one and the following. */
-static size_t members_on(const struct sl_mpi_hosts *hosts, int count) {
-    size_t members = 0;
-    for (int i = 0; i < count; i++) {
-        const int host = host_after(hosts, i);
-        members += (size_t)(hosts->first[host + 1] - hosts->first[host]);
-    }
-    return members;
+/* Number of members with values on COUNT hosts, this one and the following. */
+static size_t members_on(const struct sl_mpi_call *c, int count) {
+    const struct sl_layout layout = sl_mpi_layout_of(c->communicator);
+    return (size_t)sl_layout_bringing(&layout, &c->call, c->communicator->hosts->mine, count);
+}
+
+/* Number of members whose values a leader sends in a step, and receives. */
+static size_t sent_in(const struct sl_mpi_call *c, int step) {
+    return members_on(c, moved_in(c->communicator->hosts, step));
+}
+static size_t received_in(const struct sl_mpi_call *c, int step) {
+    const int had = 1 << step;
+    return members_on(c, had + moved_in(c->communicator->hosts, step)) - members_on(c, had);
 }
 
 static bool leads(const struct sl_mpi_call *c) { return c->call.group->rank == sl_mpi_housemates(c).begin; }
@@ -83,8 +88,10 @@ static bool has_room(const struct sl_mpi_call *c) {
 static bool write_values(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     if (c->written || !has_room(c)) return false;
-    sl_mpi_pack_span(call, sl_span_brought(call), sl_mpi_box_of(c, call->group->rank)->piece[c->slot][0]);
-    sl_mpi_count_piece(c, sl_member_bytes(call));
+    if (sl_call_brings(call)) {
+        sl_mpi_pack_span(call, sl_span_brought(call), sl_mpi_box_of(c, call->group->rank)->piece[c->slot][0]);
+        sl_mpi_count_piece(c, sl_member_bytes(call));
+    }
     sl_mpi_state_call(c);
     atomic_store(&sl_mpi_own_words(c)->written, c->before + ++c->written);
     const struct sl_positions here = sl_mpi_housemates(c), leader = {here.begin, here.begin + 1};
@@ -92,15 +99,30 @@ static bool write_values(struct sl_mpi_call *c) {
     return true;
 }
 
-/* Begins a step: a pair of messages. */
+/* Begins a step: a message each way, if it has values. */
 static void exchange_with_leaders(struct sl_mpi_call *c) {
     const struct sl_mpi_hosts *hosts = c->communicator->hosts;
-    const int distance = 1 << c->step, moved = moved_in(hosts, c->step);
-    const size_t elements = sl_member_bytes(&c->call) / sl_dtype_size(c->call.dtype), had = members_on(hosts, distance);
+    const int distance = 1 << c->step;
+    const size_t elements = sl_member_bytes(&c->call) / sl_dtype_size(c->call.dtype);
+    const size_t sent = sent_in(c, c->step), received = received_in(c, c->step);
     const int from = hosts->first[host_after(hosts, distance)], to = hosts->first[host_after(hosts, -distance)];
-    sl_mpi_receive(c, SL_MPI_FIRST_EXCHANGE, from, values_from(c, had),
-                   elements * (members_on(hosts, distance + moved) - had), &c->receive[from]);
-    sl_mpi_send(c, SL_MPI_FIRST_EXCHANGE, to, values_from(c, 0), elements * members_on(hosts, moved), &c->send[to]);
+    if (received)
+        sl_mpi_receive(c, SL_MPI_FIRST_EXCHANGE, from, values_from(c, members_on(c, distance)), elements * received,
+                       &c->receive[from]);
+    if (sent) sl_mpi_send(c, SL_MPI_FIRST_EXCHANGE, to, values_from(c, 0), elements * sent, &c->send[to]);
+}
+
+/* The values of the member at POSITION, in the leader's buffer. */
+static char *values_of(const struct sl_mpi_call *c, int position) {
+    const int size = c->call.group->size, ahead = size - sl_mpi_housemates(c).begin;
+    return values_from(c, sl_call_spreads(&c->call) ? 0 : (size_t)((position + ahead) % size));
+}
+
+static void collect_values(const struct sl_mpi_call *c, struct sl_positions here) {
+    const bool spreads = sl_call_spreads(&c->call);
+    for (int peer = here.begin; peer < here.end && c->received; peer++)
+        if (!spreads || peer == c->call.root)
+            memcpy(values_of(c, peer), sl_mpi_box_of(c, peer)->piece[c->slot][0], sl_member_bytes(&c->call));
 }
 
 /* Collects this host's values, once they are written; then goes from step to step. */
@@ -110,9 +132,7 @@ static bool step_on(struct sl_mpi_call *c) {
     if (!leads(c) || c->step == steps_of(hosts)) return false;
     if (c->step < 0) {
         if (sl_mpi_find_unwritten(c, c->before + 1) >= 0 || !sl_mpi_state_alike(c, here)) return false;
-        for (int peer = here.begin; peer < here.end && c->received; peer++)
-            memcpy(values_from(c, (size_t)(peer - here.begin)), sl_mpi_box_of(c, peer)->piece[c->slot][0],
-                   sl_member_bytes(&c->call));
+        collect_values(c, here);
     } else if (!sl_mpi_have_ended(c, 2 * c->width, c->receive)) {
         return false;
     }
@@ -120,15 +140,10 @@ static bool step_on(struct sl_mpi_call *c) {
     return true;
 }
 
-/* The values of the member at POSITION, in the leader's buffer. */
-static const char *values_of(const struct sl_mpi_call *c, int position) {
-    const int size = c->call.group->size, ahead = size - c->communicator->hosts->first[c->communicator->hosts->mine];
-    return values_from(c, (size_t)((position + ahead) % size));
-}
-
 static void join_values(const struct sl_mpi_call *c, char *result) {
     const size_t bytes = sl_block_bytes(&c->call);
-    for (int i = 0; i < c->call.group->size; i++) memcpy(result + bytes * (size_t)i, values_of(c, i), bytes);
+    const int blocks = sl_operation_of(&c->call)->joins ? c->call.group->size : 1;
+    for (int i = 0; i < blocks; i++) memcpy(result + bytes * (size_t)i, values_of(c, i), bytes);
 }
 
 /* Combines blocks AT bytes from the beginning of each member's values. */
@@ -149,7 +164,7 @@ static size_t write_results(const struct sl_mpi_call *c, char *result) {
             combine_blocks(c, bytes * (size_t)peer, result + bytes * (size_t)(peer - here.begin));
         return bytes * (size_t)(here.end - here.begin);
     }
-    if (operation->joins && bytes)
+    if (operation->reduction == SL_NO_REDUCTION && bytes)
         join_values(c, result);
     else if (bytes)
         combine_blocks(c, 0, result);
@@ -198,12 +213,13 @@ static int find_late(const struct sl_mpi_call *c) {
     return c->step < 0 ? sl_mpi_find_unwritten(c, c->before + 1) : -1;
 }
 
-/* Whether the member at PEER leads the host that is, in some step, WAY times the step's distance after this one. */
+/* Whether the member at PEER leads the host that is, in a step with values, WAY times its distance after this one. */
 static bool is_stepped_to(const struct sl_mpi_call *c, int peer, int way) {
     const struct sl_mpi_hosts *hosts = c->communicator->hosts;
     bool found = false;
     for (int step = 0; step < steps_of(hosts) && leads(c); step++)
-        found |= peer == hosts->first[host_after(hosts, way * (1 << step))];
+        found |= peer == hosts->first[host_after(hosts, way * (1 << step))] &&
+                 (way > 0 ? received_in(c, step) : sent_in(c, step));
     return found;
 }
 static bool gathers_from(const struct sl_mpi_call *c, int peer) { return is_stepped_to(c, peer, 1); }
@@ -211,7 +227,7 @@ static bool gathers_to(const struct sl_mpi_call *c, int peer) { return is_steppe
 
 /* A leader's room for the values of all members. */
 static size_t gather_room(const struct sl_mpi_call *c) {
-    return leads(c) ? sl_member_bytes(&c->call) * (size_t)c->call.group->size : 0;
+    return leads(c) ? sl_member_bytes(&c->call) * members_on(c, c->communicator->hosts->count) : 0;
 }
 
 static int peer_at(const struct sl_mpi_call *c, int index, bool receives) {

@@ -30,8 +30,7 @@ static int member_elsewhere(int members, const int *node_of, int position) {
     return (position + 1) % members;
 }
 
-/* Returns the elements of a block. BYTES: the larger of a member's input and output. */
-static size_t elements_of(enum sl_operation operation, int members, double bytes) {
+size_t sl_machine_elements(enum sl_operation operation, int members, double bytes) {
     const struct sl_operation_row *row = &sl_operations[operation];
     const double elements = bytes / sizeof(float) / (row->cuts || row->joins ? members : 1);
     return operation == SL_BARRIER ? 0 : elements < 1 ? 1 : (size_t)elements;
@@ -44,10 +43,15 @@ void sl_machine_call_over_nodes(const struct sl_machine *machine, enum sl_operat
     const struct sl_layout layout = {members, find_hosts(members, node_of, first), first};
     const struct sl_group group = {.size = members, .rank = layout.hosts ? first[layout.hosts / 2] : members / 2};
     const int pair = operation == SL_PPERMUTE ? member_elsewhere(members, node_of, group.rank) : -1;
-    struct sl_collective call = {
-        .operation = operation, .group = &group, .dtype = SL_F32, .scale = 1, .source = pair, .destination = pair};
+    struct sl_collective call = {.operation = operation,
+                                 .group = &group,
+                                 .dtype = SL_F32,
+                                 .scale = 1,
+                                 .source = pair,
+                                 .destination = pair,
+                                 .root = group.rank};
     call.count[0] = call.count[1] = 1;
-    call.count[2] = elements_of(operation, members, bytes);
+    call.count[2] = sl_machine_elements(operation, members, bytes);
     const enum sl_algorithm algorithm = sl_algorithm_of(&layout, &call);
     const double rounds = (double)sl_chain_rounds(&call);
     double times = 1, waits, uplink = members_beside(members, node_of, group.rank);

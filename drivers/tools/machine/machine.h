@@ -132,6 +132,9 @@ double sl_machine_collective(const struct sl_machine *machine, const struct sl_m
 void sl_machine_call_over_nodes(const struct sl_machine *machine, enum sl_operation operation, int members,
                                 const int *node_of, double bytes, double *seconds);
 
+/* Returns the floats of a block of such a call: whole ones, and at least 1 unless it is a barrier. */
+size_t sl_machine_elements(enum sl_operation operation, int members, double bytes);
+
 /* Returns the seconds of a core per member and call for MEMBERS sharing cores: interpolated between measured group
  * sizes, proportional to the members beyond the largest. */
 double sl_machine_turn(const struct sl_machine_turns *turns, int members);

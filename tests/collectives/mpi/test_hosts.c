@@ -121,8 +121,10 @@ static void test_long_sums(void **state) {
 /* ---- results of calls that hosts pass on ---- */
 
 /* Kinds of calls. If a call cuts or joins, its blocks have N elements. */
-enum { KINDS = 8 };
+enum { KINDS = 9 };
 static const enum sl_dtype dtypes[] = {SL_F32, SL_BF16, SL_F16};
+
+static int root_of(const struct sl_group *group, size_t n) { return (int)(n % (size_t)group->size); }
 
 static struct sl_collective describe(const struct sl_group *group, int kind, enum sl_dtype dtype, const void *in,
                                      void *out, size_t n) {
@@ -141,8 +143,10 @@ static struct sl_collective describe(const struct sl_group *group, int kind, enu
         return sl_describe_psum_scatter_dim(group, dtype, in, out, 2, (const size_t[]){3, n * (size_t)group->size}, 1);
     case 6:
         return sl_describe_all_gather_dim(group, dtype, in, out, 2, (const size_t[]){3, n}, 1);
-    default:
+    case 7:
         return sl_describe_all_gather(group, dtype, in, out, n);
+    default:
+        return sl_describe_broadcast(group, dtype, in, out, n, root_of(group, n));
     }
 }
 
@@ -163,9 +167,11 @@ static size_t summand(const struct sl_group *group, int kind, size_t n, size_t i
     return kind == 5 ? i / n * n * (size_t)group->size + me * n + i % n : i;
 }
 
-/* The member with number I of a gathered result, and its index in the member's input. */
+/* The member with number I of a gathered or broadcast result, and its index in the member's input. */
 static int gathered_from(const struct sl_group *group, int kind, size_t n, size_t i, size_t *index) {
     const size_t all = n * (size_t)group->size;
+    if (kind == 8) *index = i;
+    if (kind == 8) return root_of(group, n);
     *index = kind == 6 ? i / all * n + i % n : i % n;
     return (int)(kind == 6 ? i % all / n : i / n);
 }
@@ -174,7 +180,8 @@ static int gathered_from(const struct sl_group *group, int kind, size_t n, size_
 static int check_results(struct sl_spmd *self, const struct sl_group *group, int kind, enum sl_dtype dtype, size_t n,
                          const char *out) {
     static const enum sl_reduction reduction[] = {SL_SUM, SL_TREE, SL_MAXIMUM, SL_SUM, SL_TREE, SL_SUM};
-    const size_t size = sl_dtype_size(dtype), results = block_of(kind, n) * (kind >= 6 ? (size_t)group->size : 1);
+    const size_t size = sl_dtype_size(dtype),
+                 results = block_of(kind, n) * (kind == 6 || kind == 7 ? (size_t)group->size : 1);
     for (size_t i = 0; i < results; i += results < 50 ? 1 : 1 + mix(i) % (results / 25)) {
         float summands[MOST], wanted;
         const void *input[MOST];
@@ -220,7 +227,7 @@ static int results_program(struct sl_spmd *self, void *arg) {
         const int kind = i / 3 % KINDS;
         const size_t n = count[i / 3 / KINDS % 6];
         const enum sl_dtype dtype = dtypes[i / 3 / KINDS / 6];
-        const size_t all = n * (kind < 3 ? 1 : (size_t)its->size);
+        const size_t all = n * (kind < 3 || kind == 8 ? 1 : (size_t)its->size);
         if (all <= ROOM / 4 || (kind == 0 && dtype == SL_BF16)) status = check_kind(self, its, kind, dtype, n, in, out);
     }
     free(in);

@@ -260,14 +260,14 @@ static void sizes_are_read(void **state) {
     }
 }
 
-/* Four nodes of two members: a barrier takes two steps of leaders; a long sum goes to the last node and back; members
- * that are apart send messages to each other. */
+/* Four nodes of two members: a barrier takes two steps of leaders; a long sum goes to the last node and back, and a
+ * broadcast from its root both ways; members that are apart send messages to each other. */
 static void calls_over_nodes_follow_the_counts(void **state) {
     (void)state;
     struct sl_machine machine = {0};
     static const int together[] = {0, 0, 1, 1, 2, 2, 3, 3}, apart[] = {0, 1, 2, 3, 0, 1, 2, 3};
     double barrier[SL_LINKS] = {0}, sum[SL_LINKS] = {0}, longer[SL_LINKS] = {0}, messages[SL_LINKS] = {0};
-    double moved[SL_LINKS] = {0};
+    double moved[SL_LINKS] = {0}, few[SL_LINKS] = {0}, many[SL_LINKS] = {0};
     for (int l = 0; l < SL_LINKS; l++) machine.latency[l] = 1e-5, machine.bandwidth[l] = 1e9;
     sl_machine_call_over_nodes(&machine, SL_BARRIER, 8, together, 0, barrier);
     assert_true(near(barrier[SL_LINK_NETWORK], 4e-5 + 2 * 144 / 1e9)); /* each message has a note beside it */
@@ -281,6 +281,10 @@ static void calls_over_nodes_follow_the_counts(void **state) {
     sl_machine_call_over_nodes(&machine, SL_PSUM, 8, apart, 1024, messages);
     assert_true(near(messages[SL_LINK_NETWORK], 12e-5 + 2 * 6 * (1024 + 144) / 1e9));
     assert_true(near(messages[SL_LINK_PACKAGE], 2e-5 + (1024 + 144) / 1e9));
+    sl_machine_call_over_nodes(&machine, SL_BROADCAST, 8, together, 1024, few); /* from the third node */
+    assert_true(near(few[SL_LINK_NETWORK], 4e-5 + 2 * (1024 + 144) / 1e9));
+    sl_machine_call_over_nodes(&machine, SL_BROADCAST, 8, together, 65536 * 8, many);
+    assert_true(near(many[SL_LINK_NETWORK], 6e-5 + (2 * 65536 * 8 + notes) / 1e9));
     sl_machine_call_over_nodes(&machine, SL_PPERMUTE, 8, together, 1024, moved);
     assert_true(near(moved[SL_LINK_NETWORK], 2e-5 + 2 * (1024 + 144) / 1e9) && moved[SL_LINK_PACKAGE] == 0);
 }
