@@ -7,7 +7,7 @@
 #include "drivers/common/output.h"
 #include "drivers/training/choices/schedule_choice.h"
 
-enum section { ALL, MEMORY, DATA, PIPELINE, TENSOR, COMMUNICATION, REPLICAS, SEARCH, SECTIONS };
+enum section { ALL, MEMORY, DATA, PIPELINE, TENSOR, COMMUNICATION, REPLICAS, CALLS, SEARCH, SECTIONS };
 enum format { TABLE, SVG, HTML, CSV, JSON };
 
 struct config {
@@ -24,7 +24,7 @@ struct config {
 
 static const struct sl_option output_table[] = {
     {"section", SL_OPTION_CHOICE, FIELD(section),
-     .value = "all|memory|data|pipeline|tensor|communication|replicas|search", .help = "the part of the plan"},
+     .value = "all|memory|data|pipeline|tensor|communication|replicas|calls|search", .help = "the part of the plan"},
     {"format", SL_OPTION_CHOICE, FIELD(format), .value = "table|svg|html|csv|json",
      .help = "format of the output: tables; a drawing of one pipeline, or of the first four (svg); an HTML page of it "
              "that zooms and describes each box; one pipeline's table in PyTorch's CSV format; a JSON object a line"},
@@ -115,7 +115,7 @@ static const struct sl_option device_table[] = {
      .help = "memory of a device in GiB; 0: unknown"},
     {"code", SL_OPTION_REAL, JOB(code), .min = 0, .max = 1e9, .read = TOLD("memory/search"),
      .help = "GiB of --capacity for the program itself"},
-    {"node", SL_OPTION_INTEGER, JOB(node), .min = 1, .max = 1048576, .read = TOLD("replicas/search"),
+    {"node", SL_OPTION_INTEGER, JOB(node), .min = 1, .max = 1048576, .read = TOLD("replicas/calls/search"),
      .help = "devices of a node"},
     {"fast", SL_OPTION_REAL, JOB(fast), .min = 0.001, .max = 1e9, .read = TOLD("replicas/search"),
      .help = "GB/s that a device sends within a node"},
@@ -216,6 +216,7 @@ static int print_sections(const struct config *config, const struct sl_output *o
                                                     [TENSOR] = plan_print_tensor,
                                                     [COMMUNICATION] = plan_print_communication,
                                                     [REPLICAS] = plan_print_replicas,
+                                                    [CALLS] = plan_print_calls,
                                                     [SEARCH] = plan_print_search};
     struct plan_rows rows = {.output = output, .json = config->format == JSON};
     int printed = 0;
@@ -259,7 +260,8 @@ int main(int argc, char **argv) {
     struct sl_options options = {
         .program = "plan",
         .summary = "Plans the training of a transformer on many devices: memory, batches, pipelines, tensor-parallel "
-                   "layers, communication, replicas on nodes, and a search over layouts. Memory and search call the "
+                   "layers, communication, replicas on nodes, counts of calls, and a search over layouts. Memory and "
+                   "search call the "
                    "code that trains: bytes are those of transformer train --dry-run where each device is a process "
                    "(--engine mpi), times those of its --plan search on devices without other costs; the other "
                    "sections explain by formulas. plan measure measures this machine; plan memory --driver NAME and "

@@ -204,7 +204,7 @@ bool plan_command(char *text, size_t size, const struct plan_job *job, const str
 typedef int plan_section(struct plan_rows *rows, const struct plan_job *job, struct sl_error *error);
 
 plan_section plan_print_memory, plan_print_data, plan_print_pipelines, plan_print_tensor, plan_print_communication,
-    plan_print_replicas, plan_print_search;
+    plan_print_replicas, plan_print_calls, plan_print_search;
 
 /* ---- commands with options of their own; ARGV begins with the command's name, or has all words ---- */
 

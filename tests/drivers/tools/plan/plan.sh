@@ -233,6 +233,13 @@ holds 'tensor groups within a node' '"order":"data, pipeline, tensor","replicas"
     '"order":"tensor, data, pipeline","replicas":16,"slow":"tensor",'
 call --section replicas --json --data 1 --stages 1 --tensor 3 --node 2 --heads 3 --hidden 24 --vocabulary 24 --layers 1
 holds 'a group that nodes do not hold evenly' '"slow":"tensor"'
+call --section calls --json --node 16
+holds 'counts of calls' \
+    '"call":"barrier","bytes":0,"coordinates":1024,"messages":12,"pieces":2,"bells":15,"node_bytes":864}' \
+    '"call":"psum","bytes":16777216,"coordinates":64,"messages":514,"pieces":512,"bells":7680,"node_bytes":33559040}' \
+    '"call":"broadcast","bytes":1024,"coordinates":256,"messages":8,"pieces":2,"bells":15,"node_bytes":4672}'
+call --section calls --json --node 7
+holds 'on nodes that differ' '"call":"barrier","bytes":0,"coordinates":8,"messages":2,"pieces":2,"bells":6,"node_bytes":144}'
 
 call --section search --json --data 8 --stages 2 --tensor 4
 [ $status = 0 ] && sed -n 's/.*"data":\([0-9]*\),"stages":\([0-9]*\),"tensor":\([0-9]*\),"context":\([0-9]*\),.*"microbatches":\([0-9]*\),.*"fits":"\([a-z]*\)",.*"update_s":\([0-9.e+-]*\)}/\1 \2 \3 \4 \5 \6 \7/p' out | awk '
