@@ -1,5 +1,5 @@
 /* transformer.c - builds each rank's part of the transformer. */
-#include "layers/models/transformer.h"
+#include "layers/models/transformer_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,10 +42,6 @@ int sl_biases_of(bool qkv, bool out, bool mlp) {
     return biases;
 }
 
-static bool is_grouped(const struct sl_transformer *t) { return t->attention == SL_ATTENTION_GROUPED; }
-/* Whether norms have shifts. */
-static bool shifts(const struct sl_transformer *t) { return t->norm == SL_NORM_LAYER || t->biases == SL_BIASES_ALL; }
-
 /* ---- partition rules ---- */
 
 /* Rows of kernels are sharded as the columns of their input. The rotations' kernels multiply both latents, and a
@@ -61,26 +57,35 @@ static bool shifts(const struct sl_transformer *t) { return t->norm == SL_NORM_L
 #define TABLES(AXIS)                                                                                                   \
     {"embedding", AXIS}, { "head", AXIS }
 
-static const struct sl_rule rules[3][3][12] = {
-    {{NORMS, EXPERTS, KERNELS, {0}},
-     {NORMS, EXPERTS, KERNELS, TABLES("tensor"), {0}},
-     {NORMS, EXPERTS, KERNELS, TABLES("pipe"), {0}}},
-    {{NORMS, EXPERTS, KERNELS_OVER("data"), {0}},
-     {NORMS, EXPERTS, KERNELS_OVER("data"), TABLES("tensor"), {0}},
-     {NORMS, EXPERTS, KERNELS_OVER("data"), TABLES("pipe"), {0}}},
-    {{NORMS, EXPERTS, KERNELS_OVER("data+context"), {0}},
-     {NORMS, EXPERTS, KERNELS_OVER("data+context"), TABLES("tensor"), {0}},
-     {NORMS, EXPERTS, KERNELS_OVER("data+context"), TABLES("pipe"), {0}}},
-};
+#define BY_COLUMNS(KERNELS)                                                                                            \
+    {                                                                                                                  \
+        {NORMS, EXPERTS, KERNELS, {0}}, {NORMS, EXPERTS, KERNELS, TABLES("tensor"), {0}}, {                            \
+            NORMS, EXPERTS, KERNELS, TABLES("pipe"), {0}                                                               \
+        }                                                                                                              \
+    }
+
+/* By rows, each coordinate has whole norms and shards of the columns of a block's first kernels. */
+#define FIRST(NAME, REPLICAS) {NAME ".kernel", REPLICAS ",tensor"}, {NAME ".bias", "tensor"}
+#define FIRSTS(REPLICAS)                                                                                               \
+    FIRST("*.gqa.q", REPLICAS), FIRST("*.gqa.k", REPLICAS), FIRST("*.gqa.v", REPLICAS), FIRST("*.mlp.up", REPLICAS),   \
+        FIRST("*.mlp.gate", REPLICAS)
+#define BY_ROWS(REPLICAS, KERNELS)                                                                                     \
+    {                                                                                                                  \
+        {FIRSTS(REPLICAS), KERNELS, {0}}, { FIRSTS(REPLICAS), KERNELS, TABLES("tensor"), {0} }                         \
+    }
+
+static const struct sl_rule rules[3][3][12] = {BY_COLUMNS(KERNELS), BY_COLUMNS(KERNELS_OVER("data")),
+                                               BY_COLUMNS(KERNELS_OVER("data+context"))};
+static const struct sl_rule rules_by_rows[3][2][16] = {BY_ROWS("-", KERNELS), BY_ROWS("data", KERNELS_OVER("data")),
+                                                       BY_ROWS("data+context", KERNELS_OVER("data+context"))};
 
 const struct sl_rule *sl_transformer_rules(const struct sl_transformer *t, const struct sl_mesh *mesh) {
-    return rules[t->fsdp ? 1 + sl_transformer_divides(mesh) : 0]
-                [t->spread_head == SL_SPREAD_VOCABULARY ? 2 : t->vocabulary_parallel];
+    const int over = t->fsdp ? 1 + sl_transformer_divides(mesh) : 0;
+    if (sl_transformer_by_rows(t, mesh)) return rules_by_rows[over][t->vocabulary_parallel];
+    return rules[over][t->spread_head == SL_SPREAD_VOCABULARY ? 2 : t->vocabulary_parallel];
 }
 
 /* ---- checks ---- */
-
-static int layers_of(const struct sl_transformer *t) { return t->blocks * t->layers_per_block; }
 
 static int check_split(const char *what, int number, int parts, const char *axis, struct sl_error *error) {
     if (number % parts == 0) return SL_OK;
@@ -122,6 +127,21 @@ static int check_grouped(const struct sl_transformer *t, struct sl_error *error)
     return SL_OK;
 }
 
+/* Checks that this model, and all that is asked of it, has tensor layout rows. */
+static int check_rows(const struct sl_transformer *t, const struct sl_mesh *mesh, struct sl_error *error) {
+    const char *refused = !is_grouped(t)                 ? "latent attention"
+                          : t->experts                   ? "experts"
+                          : t->lora.rank                 ? "adapters"
+                          : t->learned_positions         ? "learned positions"
+                          : t->spread_head               ? "a spread head"
+                          : t->tensor_pieces > 1         ? "pieces of rows"
+                          : sl_transformer_divides(mesh) ? "sequences divided over \"context\""
+                                                         : NULL;
+    if (refused) return sl_error_set(error, SL_BAD_INPUT, "tensor layout rows does not take %s: take columns", refused);
+    return check_split("the number of heads of keys and values (tensor layout rows)", sl_transformer_key_heads(t),
+                       sl_mesh_axis_size(mesh, sl_tensor_axis), sl_tensor_axis, error);
+}
+
 int sl_transformer_check(const struct sl_transformer *t, const struct sl_mesh *mesh, struct sl_error *error) {
     const int tensor = sl_mesh_axis_size(mesh, sl_tensor_axis);
     if (!t->head_width && t->dimension % t->heads)
@@ -139,6 +159,7 @@ int sl_transformer_check(const struct sl_transformer *t, const struct sl_mesh *m
     SL_TRY(check_split("model dimension", t->dimension, tensor, sl_tensor_axis, error));
     if (!is_grouped(t)) SL_TRY(check_split("latent dimension", t->latent, tensor, sl_tensor_axis, error));
     if (!t->experts) SL_TRY(check_split("MLP dimension", sl_transformer_inside(t), tensor, sl_tensor_axis, error));
+    if (sl_transformer_by_rows(t, mesh)) SL_TRY(check_rows(t, mesh, error));
     return t->experts > 0 ? check_experts(t, mesh, error) : SL_OK;
 }
 
@@ -187,11 +208,6 @@ static struct sl_module *build_attention(const struct sl_transformer *t, bool ro
     return sl_residual(t->recomputation == SL_RECOMPUTE_SELECTIVE ? sl_recompute(both) : both);
 }
 
-static struct sl_module *build_product(const char *name, int in, int out, bool biased,
-                                       const struct sl_channels *channels) {
-    return biased ? sl_sharded_dense(name, in, out, 1, 1, channels) : sl_sharded_product(name, in, out, channels);
-}
-
 #define FUNCTION(kind, name, module) [SL_MLP_##kind] = module,
 static struct sl_module *(*const functions[])(int columns) = {SL_MLPS(FUNCTION)};
 
@@ -201,11 +217,11 @@ static struct sl_module *build_dense_mlp(const struct sl_transformer *t, const s
     const int own = inside / sl_mesh_axis_size(channels->mesh, channels->axis);
     if (t->mlp == SL_MLP_GATED_SILU) return sl_gated_mlp("mlp", t->dimension, inside, biased, channels);
     struct sl_module *const layer[] = {
-        build_product("up", t->dimension, inside, biased, channels),
+        sl_first_dense("up", t->dimension, inside, 1, biased, channels),
         functions[t->mlp](own),
-        build_product("down", inside, t->dimension, biased, channels),
+        sl_last_dense("down", inside, t->dimension, biased, channels),
     };
-    return sl_sequential("mlp", 3, layer);
+    return sl_gathered_rows(sl_sequential("mlp", 3, layer), channels);
 }
 
 static struct sl_module *build_experts(const struct sl_transformer *t, const struct sl_channels *channels) {
@@ -343,7 +359,7 @@ static struct sl_module *build_any(const struct sl_transformer *t, const struct 
 int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *mesh, const struct sl_schedule *schedule,
                          int rank, struct sl_model *model, struct sl_error *error) {
     const struct sl_vocabulary vocabulary = vocabulary_of(t, schedule, rank);
-    const struct sl_channels channels = {mesh, sl_tensor_axis, &t->lora, t->tensor_pieces};
+    const struct sl_channels channels = {mesh, sl_tensor_axis, &t->lora, t->tensor_pieces, t->tensor_layout};
     const struct ends ends = ends_of(t, schedule);
     const int stages = sl_schedule_depth(schedule), least = 1 + sl_spread_loops(t->spread_head);
     const int loops = schedule->loops / schedule->copies;
@@ -362,138 +378,4 @@ int sl_transformer_build(const struct sl_transformer *t, const struct sl_mesh *m
             return sl_error_set(error, SL_FAILED, "no memory for the model");
     }
     return SL_OK;
-}
-
-/* ---- sizes ---- */
-
-/* A product with a kernel [in, out], and its name in a layer. */
-struct product {
-    const char *name;
-    double in, out;
-    bool biased;
-};
-enum { MOST_PRODUCTS = 12 };
-
-static int list_grouped(const struct sl_transformer *t, struct product *list) {
-    const double c = t->dimension, width = sl_transformer_head_width(t), q = t->heads * width,
-                 k = sl_transformer_key_heads(t) * width;
-    const bool biased = sl_biases_qkv(t->biases);
-    list[0] = (struct product){"gqa.q", c, q, biased};
-    list[1] = (struct product){"gqa.k", c, k, biased};
-    list[2] = (struct product){"gqa.v", c, k, biased};
-    list[3] = (struct product){"gqa.out", q, c, sl_biases_out(t->biases)};
-    return 4;
-}
-
-static int list_latent(const struct sl_transformer *t, bool rotates, struct product *list) {
-    const double c = t->dimension, l = t->latent, r = t->rope;
-    list[0] = (struct product){"mla.down", c, 2 * l, true};
-    list[1] = (struct product){"mla.kv_up", l, 2 * c, true};
-    list[2] = (struct product){"mla.q_up", l, c, true};
-    list[3] = (struct product){"mla.out", c, c, true};
-    list[4] = (struct product){"mla.k_rope", 2 * l, r, true};
-    list[5] = (struct product){"mla.q_rope", 2 * l, r * t->heads, true};
-    return rotates && t->rope > 0 ? 6 : 4;
-}
-
-static int list_mlp(const struct sl_transformer *t, struct product *list) {
-    const double c = t->dimension, shared = (double)t->shared_experts * t->expert_dimension;
-    const double inside = sl_transformer_inside(t);
-    const bool biased = sl_biases_mlp(t->biases);
-    if (t->experts > 0) {
-        list[0] = (struct product){"moe.shared.up", c, shared, true};
-        list[1] = (struct product){"moe.shared.down", shared, c, true};
-        return t->shared_experts > 0 ? 2 : 0;
-    }
-    list[0] = (struct product){"mlp.up", c, inside, biased};
-    list[1] = (struct product){"mlp.down", inside, c, biased};
-    list[2] = (struct product){"mlp.gate", c, inside, biased};
-    return t->mlp == SL_MLP_GATED_SILU ? 3 : 2;
-}
-
-/* Lists all products of a layer but those of the experts and their router. */
-static int list_products(const struct sl_transformer *t, bool rotates, struct product list[MOST_PRODUCTS]) {
-    const int count = is_grouped(t) ? list_grouped(t, list) : list_latent(t, rotates, list);
-    return count + list_mlp(t, list + count);
-}
-
-/* Elements of kernels and of biases; met: elements of kernels used by a token, which goes to only some of the
- * experts. */
-struct size {
-    double kernels, biases, met;
-};
-
-static struct size experts_size(const struct sl_transformer *t) {
-    const double c = t->dimension, inside = t->expert_dimension, router = c * t->experts, each = 2 * c * inside;
-    return (struct size){
-        .kernels = router + t->experts * each, .biases = t->experts * (inside + c), .met = router + t->choices * each};
-}
-
-static double norm_size(const struct sl_transformer *t) { return (shifts(t) ? 2.0 : 1.0) * t->dimension; }
-
-/* Size of a layer; norms count as biases. */
-static struct size layer_size(const struct sl_transformer *t, bool rotates) {
-    struct product list[MOST_PRODUCTS];
-    struct size size = t->experts > 0 ? experts_size(t) : (struct size){0};
-    const int count = list_products(t, rotates, list);
-    size.biases += 2 * norm_size(t);
-    if (is_grouped(t) && t->head_norms) size.biases += 2 * sl_transformer_head_width(t);
-    for (int i = 0; i < count; i++) {
-        const double kernel = list[i].in * list[i].out;
-        size.kernels += kernel;
-        size.met += kernel;
-        if (list[i].biased) size.biases += list[i].out;
-    }
-    return size;
-}
-
-/* Sums over layers: all parameters, and the kernels used by a token. */
-static void sum_layers(const struct sl_transformer *t, double *parameters, double *kernels) {
-    *parameters = *kernels = 0;
-    for (int layer = 0; layer < t->layers_per_block; layer++) {
-        const struct size size = layer_size(t, layer < t->layers_per_block - 1);
-        *kernels += t->blocks * size.met;
-        *parameters += t->blocks * (size.kernels + size.biases);
-    }
-}
-
-double sl_transformer_parameters(const struct sl_transformer *t) {
-    double parameters, kernels;
-    sum_layers(t, &parameters, &kernels);
-    const double tables = (t->untied_head ? 2.0 : 1.0) * t->vocabulary + t->learned_positions;
-    return parameters + norm_size(t) + tables * t->dimension;
-}
-
-/* Elements of the adapters of layer LAYER of block BLOCK. */
-static double layer_adapters(const struct sl_transformer *t, const char *patterns, int block, int layer) {
-    struct product list[MOST_PRODUCTS];
-    const int count = list_products(t, layer < t->layers_per_block - 1, list);
-    double elements = 0;
-    for (int i = 0; i < count; i++) {
-        char name[100];
-        snprintf(name, sizeof name, "blocks.%d.layers.%d.%s.lora_a.kernel", block, layer, list[i].name);
-        if (!patterns || sl_patterns_match(patterns, name)) elements += t->lora.rank * (list[i].in + list[i].out);
-    }
-    return elements;
-}
-
-double sl_transformer_adapters(const struct sl_transformer *t, const char *patterns) {
-    double elements = 0;
-    if (t->lora.rank == 0) return 0;
-    for (int block = 0; block < t->blocks; block++)
-        for (int layer = 0; layer < t->layers_per_block; layer++) elements += layer_adapters(t, patterns, block, layer);
-    return elements;
-}
-
-double sl_transformer_flops(const struct sl_transformer *t, int sequence) {
-    double parameters, kernels;
-    sum_layers(t, &parameters, &kernels);
-    const double c = t->dimension,
-                 rotated = (double)t->rope * t->heads * (t->layers_per_block - 1) / t->layers_per_block;
-    const double most = t->window && t->window < sequence ? t->window : sequence;
-    const double keys = most - 0.5 * most * (most - 1) / sequence; /* keys per query, on average */
-    const double attention =
-        layers_of(t) * keys * 2 * (is_grouped(t) ? 2.0 * t->heads * sl_transformer_head_width(t) : 2 * c + rotated);
-    const double passes = t->lora.rank > 0 ? 2 : 3; /* without gradients of kernels */
-    return passes * 2 * (kernels + (double)t->vocabulary * c) + 3 * attention;
 }

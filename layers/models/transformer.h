@@ -79,6 +79,7 @@ struct sl_transformer {
     bool fsdp;                /* whether kernels are also sharded over data */
     bool untied_head;         /* whether the head has a token table of its own */
     bool vocabulary_parallel; /* whether the token table's rows are sharded over tensor */
+    int tensor_layout;        /* enum sl_tensor_layout */
     int tensor_pieces;        /* pieces in which rows are sent over tensor, beside their products; 0: 1 */
     int spread_head;          /* enum sl_spread_head */
     bool halves;              /* whether a spread head's shares send x as bf16, for a pipeline with bf16 storage */
@@ -107,6 +108,10 @@ extern const char sl_context_axis[];                                /* "context"
 /* Whether MESH divides sequences. */
 static inline bool sl_transformer_divides(const struct sl_mesh *mesh) {
     return sl_mesh_axis_size(mesh, sl_context_axis) > 1;
+}
+/* Whether coordinates of MESH have shares of the rows between products. */
+static inline bool sl_transformer_by_rows(const struct sl_transformer *transformer, const struct sl_mesh *mesh) {
+    return transformer->tensor_layout == SL_TENSOR_ROWS && sl_mesh_axis_size(mesh, sl_tensor_axis) > 1;
 }
 /* Axes along which coordinates have the same parameters and other rows: "data", or "data,context". */
 extern const char sl_replica_axes[];

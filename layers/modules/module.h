@@ -102,6 +102,7 @@ struct sl_dropout_source {
     struct sl_key step_key;
     uint32_t first_row; /* global row of the call's first row; if sequences are divided, rows of a coordinate count */
     size_t next_keys;   /* keys from a microbatch's layer_key to the next microbatch's in the same call */
+    int parts;          /* of a sequence's rows, of which this coordinate has one; 0 counts as 1 */
 };
 
 /* Types of arrays that the owner of a module has saved for its backward: the storage's, or SL_BF16 for operands. */

@@ -41,6 +41,16 @@ int sl_plan_columns(const struct sl_plan *plan, const char *axis, int columns, i
                         axis);
 }
 
+int sl_plan_share_rows(const struct sl_plan *plan, const char *axis) {
+    const int size = sl_mesh_axis_size(plan->mesh, axis);
+    SL_TRY(sl_plan_without_leaves(plan, axis));
+    if (plan->sequence > 0 && plan->sequence % size == 0) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT,
+                        "%s%s: %d rows of a sequence do not divide by the %d coordinates along \"%s\" (tensor layout "
+                        "rows)",
+                        plan->name, plan->module->type->name, plan->sequence, size, axis);
+}
+
 int sl_plan_members_apart(const struct sl_plan *plan, const char *axis) {
     const struct sl_parameters *parameters = plan->parameters;
     const bool tree = parameters->sums_by_tree && parameters->data_axis && !strcmp(parameters->data_axis, axis);

@@ -21,6 +21,9 @@ int sl_plan_without_leaves(const struct sl_plan *plan, const char *axis);
 /* Returns SL_BAD_INPUT if the parts along AXIS do not divide COLUMNS, which consist of SEGMENTS side by side. */
 int sl_plan_columns(const struct sl_plan *plan, const char *axis, int columns, int segments);
 
+/* Returns SL_BAD_INPUT unless coordinates along AXIS can have equal shares of the rows of each sequence. */
+int sl_plan_share_rows(const struct sl_plan *plan, const char *axis);
+
 /* Returns SL_BAD_INPUT unless dim DIM of the module's parameter I is sharded over AXIS alone (NULL: not at all), in
  * SEGMENTS. An axis of size 1 counts as no sharding. */
 int sl_plan_expect_sharded(const struct sl_plan *plan, int i, int dim, const char *axis, int segments);

@@ -28,6 +28,14 @@ float sl_lora_scale(int rank, double alpha);
  * sl_parameters.adapters. */
 extern const char sl_lora_parameters[];
 
+/* Layout of arrays between modules over the channels' axis. Either layout has the same number of elements on each
+ * coordinate, so modules that work on elements, such as residual connections, do not know it. */
+enum sl_tensor_layout {
+    SL_TENSOR_COLUMNS, /* [rows, columns / size]: a share of the columns of all rows */
+    SL_TENSOR_ROWS     /* [rows / size, columns]: a share of the rows of each sequence (Korthikanti et al., "Reducing
+                          activation recomputation in large transformer models", 2022) */
+};
+
 /* Mesh of a module, and the axis of its channels. */
 struct sl_channels {
     const struct sl_mesh *mesh;
@@ -35,7 +43,12 @@ struct sl_channels {
     const struct sl_lora *lora; /* adapters of sl_sharded_dense and the three constructors like it; NULL: none */
     int pieces; /* number of pieces in which sl_sharded_dense scatters and gathers a microbatch's rows, in parallel with
                    products; 0 counts as 1 */
+    int layout; /* enum sl_tensor_layout */
 };
+/* Whether a coordinate has a share of the rows. */
+static inline bool sl_channels_by_rows(const struct sl_channels *channels) {
+    return channels->layout == SL_TENSOR_ROWS && sl_mesh_axis_size(channels->mesh, channels->axis) > 1;
+}
 
 /* y = x kernel + bias; kernel [IN, OUT] lecun-normal, bias [OUT] zeros. Each coordinate multiplies its columns of x by
  * its rows of the kernel. The products of all coordinates are summed and scattered over the columns of y
@@ -56,6 +69,23 @@ struct sl_module *sl_summed_dense(const char *name, int in, int out, int segment
 /* sl_sharded_dense and sl_summed_dense without a bias and without segments. */
 struct sl_module *sl_sharded_product(const char *name, int in, int out, const struct sl_channels *channels);
 struct sl_module *sl_summed_product(const char *name, int in, int out, const struct sl_channels *channels);
+
+/* The first and the last products of a block, IN and OUT columns of the whole layer, with a bias if BIASED. By columns
+ * they are sl_sharded_dense. By rows they are those of Megatron (Shoeybi et al. 2019) inside sl_gathered_rows: the
+ * first reads whole rows and has shards of its kernel's columns, each of SEGMENTS_OUT segments separately; the last has
+ * shards of its kernel's rows, and its sums are scattered over the rows of each sequence. Parameters have the same
+ * names and shapes in both. */
+struct sl_module *sl_first_dense(const char *name, int in, int out, int segments_out, bool biased,
+                                 const struct sl_channels *channels);
+struct sl_module *sl_last_dense(const char *name, int in, int out, bool biased, const struct sl_channels *channels);
+
+/* By rows: INNER with the rows of all coordinates as its x; INNER's y is this coordinate's share. By columns: INNER
+ * itself. Forward gathers x, backward scatters the sum of dx, and W gathers x again, so only the share is saved.
+ * INNER's x must be read by W alone. Takes ownership of INNER. */
+struct sl_module *sl_gathered_rows(struct sl_module *inner, const struct sl_channels *channels);
+/* By rows: INNER, which takes whole rows, for this coordinate's rows alone. By columns: INNER itself. Takes ownership
+ * of INNER. */
+struct sl_module *sl_own_rows(struct sl_module *inner, const struct sl_channels *channels);
 
 /* y = x / sqrt(mean of x^2 over the whole row + 1e-6) gamma + beta; gamma ones, beta zeros [COLUMNS]. */
 struct sl_module *sl_rms_norm(const char *name, int columns, const struct sl_channels *channels);

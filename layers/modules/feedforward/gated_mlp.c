@@ -140,18 +140,14 @@ static const struct sl_module_type type = {.name = "gated_mlp",
 
 /* ---- construction ---- */
 
-static struct sl_module *new_product(const char *name, int in, int out, bool biased,
-                                     const struct sl_channels *channels) {
-    return biased ? sl_sharded_dense(name, in, out, 1, 1, channels) : sl_sharded_product(name, in, out, channels);
-}
-
 struct sl_module *sl_gated_mlp(const char *name, int dimension, int inside, bool biases,
                                const struct sl_channels *channels) {
     const int size = sl_mesh_axis_size(channels->mesh, channels->axis), share = dimension / size;
-    struct sl_module *const child[CHILDREN] = {[GATE] = new_product("gate", dimension, inside, biases, channels),
-                                               [UP] = new_product("up", dimension, inside, biases, channels),
-                                               [DOWN] = new_product("down", inside, dimension, biases, channels)};
-    struct sl_module *module = sl_module_new_parent(&type, name, share, share, CHILDREN, child);
+    const int in = sl_channels_by_rows(channels) ? dimension : share;
+    struct sl_module *const child[CHILDREN] = {[GATE] = sl_first_dense("gate", dimension, inside, 1, biases, channels),
+                                               [UP] = sl_first_dense("up", dimension, inside, 1, biases, channels),
+                                               [DOWN] = sl_last_dense("down", inside, dimension, biases, channels)};
+    struct sl_module *module = sl_module_new_parent(&type, name, in, share, CHILDREN, child);
     if (module) ((struct gated_mlp *)module)->columns = (size_t)(inside / size);
-    return module;
+    return sl_gathered_rows(module, channels);
 }

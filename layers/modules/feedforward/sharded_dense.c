@@ -16,153 +16,6 @@
 #include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 
-#include <string.h>
-
-/* ---- planning ---- */
-
-static int plan_parameters(struct sharded *dense, struct sl_plan *plan) {
-    const size_t shape[] = {(size_t)dense->whole_in, (size_t)dense->whole};
-    const float scale = sl_lecun_normal(shape[0]);
-    SL_TRY(sl_plan_parameter_by_rule(plan, "kernel", SL_INIT_TRUNCATED_NORMAL, scale, 2, shape));
-    if (dense->biased) SL_TRY(sl_plan_parameter_by_rule(plan, "bias", SL_INIT_ZEROS, 0.0f, 1, &shape[1]));
-    const char *data = sl_plan_sharding_axis(plan, SL_AFFINE_KERNEL, 1);
-    SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_KERNEL, 0, dense->axis, dense->segments_in));
-    SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_KERNEL, 1, data, 1));
-    if (dense->biased) SL_TRY(sl_plan_expect_sharded(plan, SL_AFFINE_BIAS, 0, NULL, 1));
-    dense->data_group = -1;
-    return data ? sl_plan_group(plan, data, &dense->data_group) : SL_OK;
-}
-
-/* The module gathers its kernel itself if plan->gathers does not. */
-static int plan_gather(struct sharded *dense, struct sl_plan *plan) {
-    const int kernel = dense->module.parameter[SL_AFFINE_KERNEL];
-    const size_t rows = (size_t)dense->module.in, columns = (size_t)dense->whole;
-    const enum sl_dtype dtype = sl_plan_kernel_type(plan);
-    dense->gathered = -1;
-    if (dense->data_group < 0) return SL_OK;
-    plan->parameters->list[kernel].gathered = true;
-    const bool late = plan->parameters->scatters_late, trains = sl_plan_trains(plan, SL_AFFINE_KERNEL);
-    if (late) sl_plan_gradient_parts(plan, SL_AFFINE_KERNEL, SL_OWN_ROWS);
-    if (!plan->gathers || strcmp(plan->gathers->axis, plan->groups->group[dense->data_group].name) != 0 ||
-        !sl_gathers_take(plan->gathers, rows, columns, dtype)) {
-        plan->groups->shares[dense->data_group] = true;
-        return SL_OK;
-    }
-    if (trains && !late) sl_scatters_add(plan->scatters, rows * columns);
-    dense->gathered = sl_gathers_add(plan->gathers, plan->loop, kernel, rows, columns, dtype);
-    return dense->gathered < 0 ? sl_error_set(plan->error, SL_FAILED, "no memory to gather kernels") : SL_OK;
-}
-
-static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
-    const size_t in = (size_t)dense->module.in, out = (size_t)dense->whole;
-    const bool trains = sl_plan_trains(plan, SL_AFFINE_KERNEL);
-    const size_t group = (size_t)plan->rows * (size_t)(trains ? plan->wgrad_group : 1);
-    const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
-    const bool working = plan->parameters->working_bf16;
-    const bool rounds_only = !trains && sl_plan_kernel_type(plan) == SL_BF16 && (working || !plan->caches);
-    if (dense->group >= 0 && working && plan->caches)
-        sl_plan_workspace(plan, in * out * sizeof(uint16_t), &dense->exchanged);
-    if (dense->group >= 0) sl_plan_workspace(plan, rows * out * sizeof(float), &dense->columns);
-    if (dense->group >= 0 && plan->storage != SL_F32 && trains && !dense->scatters)
-        sl_plan_workspace(plan, group * (size_t)dense->module.out * sizeof(float), &dense->own_dy);
-    if (dense->data_group < 0 || dense->gathered >= 0) return;
-    sl_plan_workspace(plan, in * out * sl_dtype_size(rounds_only ? SL_BF16 : SL_F32), &dense->kernel);
-    if (!trains || plan->parameters->scatters_late) return;
-    const size_t shard = plan->parameters->list[dense->module.parameter[SL_AFFINE_KERNEL]].count;
-    sl_plan_workspace(plan, shard * sizeof(float), &dense->shard);
-}
-
-/* If requested, scatters and gathers of rows overlap with products, except in generation. */
-static int plan_pieces(struct sharded *dense, const struct sl_plan *plan, int leaves) {
-    const bool moves = dense->group >= 0 && dense->scatters && !plan->caches;
-    dense->pieces = moves && dense->asked > 1 ? dense->asked : 1;
-    if (dense->pieces == 1) return SL_OK;
-    if (leaves)
-        return sl_error_set(plan->error, SL_BAD_INPUT,
-                            "%s%s: its rows cannot move over \"%s\" in %d pieces, as sums over it are those of leaves",
-                            plan->name, plan->module->type->name, dense->axis, dense->pieces);
-    if (plan->rows % dense->pieces == 0) return SL_OK;
-    return sl_error_set(plan->error, SL_BAD_INPUT, "%s%s: %d rows of a microbatch do not divide into %d pieces",
-                        plan->name, plan->module->type->name, plan->rows, dense->pieces);
-}
-
-/* For products, pieces are like microbatches of fewer rows. */
-static int plan_products(struct sharded *dense, struct sl_plan *plan, const struct sl_products_shape *shape) {
-    const int run = plan->run, repeat = dense->leaves.count > 1 ? dense->leaves.count : dense->pieces;
-    if (dense->pieces > 1) plan->run = (int)sl_plan_run(plan) * dense->pieces;
-    sl_load_repeat(plan, repeat);
-    const int status = sl_products_plan(&dense->products, plan, shape);
-    sl_load_repeat(plan, 1);
-    plan->run = run;
-    return status;
-}
-
-/* Returns whether all columns of dy stay in the workspace from I to W, so W need not gather them again. */
-static bool keeps_columns(const struct sharded *dense, const struct sl_plan *plan) {
-    if (!plan->weights_follow || !plan->nobody_waits || plan->wgrad_group > 1 || sl_plan_run(plan) > 1) return false;
-    return plan->storage == SL_F32 || dense->products.takes_floats || plan->precision == SL_BF16;
-}
-
-static void count(const struct sharded *dense, const struct sl_plan *plan) {
-    const double all = sizeof(float) * (double)plan->rows * dense->whole, group = plan->wgrad_group;
-    const double kept = dense->scatters ? all / sizeof(float) * (double)sl_dtype_size(plan->storage) : all;
-    const double dy = plan->precision == SL_BF16 ? kept : all;
-    const double kernel = (double)dense->module.in * dense->whole, each = 1.0 / (double)sl_plan_run(plan);
-    const double bytes = kernel * (double)sl_dtype_size(sl_plan_kernel_type(plan));
-    const char *data = dense->data_group < 0 ? NULL : plan->groups->group[dense->data_group].name;
-    if (dense->adds_up && dense->biased)
-        sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 2.0 * plan->rows * dense->module.out);
-    sl_load_call(plan, SL_LOAD_FORWARD, dense->scatters ? SL_PSUM_SCATTER : SL_PSUM, dense->axis, all,
-                 each * dense->pieces);
-    if (dense->gathered >= 0 && plan->load && !plan->parameters->wholes) plan->load->loop[plan->loop].gathered += bytes;
-    if (dense->gathered < 0) sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, data, bytes * each, each);
-    if (plan->forward_only) return;
-    sl_load_call(plan, SL_LOAD_INPUT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, dy, each * dense->pieces);
-    if (dense->gathered < 0 && plan->has_dx) sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, data, bytes * each, each);
-    if (dense->adds_up && sl_plan_trains(plan, SL_AFFINE_BIAS) && !dense->products.sums)
-        sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, (double)plan->rows * dense->whole);
-    if (!sl_plan_trains(plan, SL_AFFINE_KERNEL)) return;
-    if (!keeps_columns(dense, plan))
-        sl_load_call(plan, SL_LOAD_WEIGHT, dense->scatters ? SL_ALL_GATHER : SL_PSUM, dense->axis, kept, 1 / group);
-    sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM_SCATTER, data, sizeof(float) * kernel / group, 1 / group);
-}
-
-/* With peers the bias is added after the sum, and so only once. */
-static int plan(struct sl_module *module, struct sl_plan *plan) {
-    struct sharded *dense = (struct sharded *)module;
-    SL_TRY(sl_plan_columns(plan, dense->axis, dense->whole_in, dense->segments_in));
-    if (dense->scatters) SL_TRY(sl_plan_columns(plan, dense->axis, dense->whole, dense->segments_out));
-    SL_TRY(sl_plan_group(plan, dense->axis, &dense->group));
-    const int leaves = sl_plan_leaves(plan, dense->axis);
-    dense->adds_up = dense->group >= 0 || leaves;
-    SL_TRY(plan_pieces(dense, plan, leaves));
-    SL_TRY(plan_parameters(dense, plan));
-    SL_TRY(plan_gather(dense, plan));
-    plan_workspace(dense, plan);
-    module->x.lasts = sl_until_weight_if(sl_plan_trains(plan, SL_AFFINE_KERNEL));
-    module->y.lasts = sl_from_input_if(sl_plan_trains(plan, SL_AFFINE_KERNEL));
-    module->x.reads = sl_copy_if(plan->precision == SL_BF16);
-    module->y.reads = sl_copy_if(plan->precision == SL_BF16 && (dense->group < 0 || dense->scatters));
-    SL_TRY(sl_leaf_products_plan(&dense->leaves, plan, leaves, module->in, dense->segments_in, dense->whole));
-    const struct sl_products_shape shape = {.precision = plan->precision,
-                                            .in = (int)dense->leaves.width,
-                                            .out = dense->whole,
-                                            .rows = plan->rows / dense->pieces,
-                                            .wgrad_rows = plan->rows * plan->wgrad_group,
-                                            .epilogue =
-                                                !dense->adds_up && dense->biased ? SL_EPILOGUE_BIAS : SL_EPILOGUE_NONE,
-                                            .kept = dense->group < 0 || dense->scatters,
-                                            .own_kernel = dense->data_group < 0 && dense->leaves.count <= 1,
-                                            .x_stride = dense->adds_up ? 0 : plan->x_stride,
-                                            .biased = dense->biased && dense->leaves.count == 1};
-    const int status = plan_products(dense, plan, &shape);
-    sl_products_offer(&dense->products, module, plan, dense->biased, dense->adds_up, dense->leaves.count <= 1);
-    if (plan->load) count(dense, plan);
-    if (status == SL_OK && sl_plan_trains(plan, SL_AFFINE_BIAS) && !dense->products.sums)
-        return sl_plan_array(plan, (size_t)dense->whole, SL_FROM_INPUT, &dense->sums);
-    return status;
-}
-
 /* ---- communication ---- */
 
 /* Makes CALL, which gathers values from SHARD over the data group; if the members' memory can be read, they need not
@@ -192,7 +45,7 @@ static int gather_kernel(const struct sl_module *module, struct sl_context *cont
     if (!data || sl_parameter_is_whole(context->parameters, module->parameter[SL_AFFINE_KERNEL])) return SL_OK;
     void *all = sl_at(context, &dense->kernel);
     *kernel = all;
-    const size_t shape[] = {(size_t)module->in, (size_t)(dense->whole / data->size)};
+    const size_t shape[] = {sl_sharded_runs(dense), sl_sharded_run(dense) / (size_t)data->size};
     return gather_values(module, context, shard,
                          sl_describe_all_gather_dim(data, dense->products.kernel, shard, all, 2, shape, 1));
 }
@@ -237,16 +90,18 @@ int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *
 /* ---- forward and backward ---- */
 
 /* Adds this coordinate's columns of the bias to Y [rows, out], segment by segment, and writes Y in the form of the
- * call's result. */
+ * call's result. If rows are scattered, Y has all columns of fewer rows. */
 static void add_bias(const struct sl_module *module, struct sl_context *context, float *y) {
     const struct sharded *dense = own(module);
-    const size_t segments = (size_t)dense->segments_out, out = (size_t)module->out, columns = out / segments;
-    const size_t first = dense->scatters ? columns * (size_t)sl_group_of(context, dense->group)->rank : 0;
+    const struct sl_group *peers = sl_group_of(context, dense->group);
+    const size_t segments = (size_t)dense->segments_out, parts = dense->by_rows ? (size_t)peers->size : 1;
+    const size_t out = (size_t)module->out * parts, columns = out / segments;
+    const size_t first = dense->scatters && !dense->by_rows ? columns * (size_t)peers->rank : 0;
     const float *bias = sl_value(module, context, SL_AFFINE_BIAS) + first;
     struct sl_result *result = context->result;
     const struct sl_out to = sl_result_floats(result, y);
     for (size_t s = 0; s < segments; s++)
-        context->kernels->sequence->add_bias((size_t)context->rows, columns,
+        context->kernels->sequence->add_bias((size_t)context->rows / parts, columns,
                                              bias + s * ((size_t)dense->whole / segments), sl_out_from(to, s * columns),
                                              out);
     if (result) result->done = true;
@@ -389,7 +244,7 @@ static int start_to_scatter(const struct sl_module *module, struct sl_context *c
     sl_profile_end(context->profile, before);
     SL_TRY(multiply_gradient(module, context, x, b, false, share));
     sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
-    SL_TRY(sl_scatters_start(scatters, context->self, context->kernels, (size_t)module->in, (size_t)dense->whole,
+    SL_TRY(sl_scatters_start(scatters, context->self, context->kernels, sl_sharded_runs(dense), sl_sharded_run(dense),
                              context->accumulate, sl_gradient(module, context, SL_AFFINE_KERNEL)));
     sl_profile_end(context->profile, before);
     return SL_OK;
@@ -400,13 +255,13 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
                                    const void *b) {
     const struct sharded *dense = own(module);
     const struct sl_group *data = sl_group_of(context, dense->data_group);
-    const size_t in = (size_t)module->in, whole = (size_t)dense->whole, shape[] = {in, whole};
+    const size_t shape[] = {sl_sharded_runs(dense), sl_sharded_run(dense)};
     float *gradient = sl_gradient(module, context, SL_AFFINE_KERNEL), *share = sl_at(context, &dense->kernel);
     float *sum = context->accumulate ? sl_at(context, &dense->shard) : gradient;
     SL_TRY(multiply_gradient(module, context, x, b, false, share));
     const bool by_tree = context->parameters->sums_by_tree;
     SL_TRY(sl_communicate(context, sl_describe_shares_of_sum(by_tree, data, share, sum, 2, shape, 1)));
-    if (context->accumulate) context->kernels->add(in * whole / (size_t)data->size, sum, gradient);
+    if (context->accumulate) context->kernels->add(shape[0] * shape[1] / (size_t)data->size, sum, gradient);
     return SL_OK;
 }
 
@@ -449,7 +304,7 @@ struct sl_products *sl_sharded_dense_products(struct sl_module *module) {
 
 #define DENSE(NAME)                                                                                                    \
     {.name = NAME,                                                                                                     \
-     .plan = plan,                                                                                                     \
+     .plan = sl_sharded_plan,                                                                                          \
      .forward = forward,                                                                                               \
      .backward_input = backward_input,                                                                                 \
      .backward_weight = backward_weight,                                                                               \
@@ -459,6 +314,7 @@ struct sl_products *sl_sharded_dense_products(struct sl_module *module) {
      .bytes = sizeof(struct sharded),                                                                                  \
      .release = release}
 static const struct sl_module_type sharded_dense = DENSE("sharded_dense"), summed_dense = DENSE("summed_dense");
+static const struct sl_module_type first_dense = DENSE("first_dense"), last_dense = DENSE("last_dense");
 
 static struct sl_module *new_dense(const struct sl_module_type *type, const char *name, int in, int out, bool biased,
                                    int shards, int segments_in, int segments_out, const struct sl_channels *channels) {
@@ -469,7 +325,7 @@ static struct sl_module *new_dense(const struct sl_module_type *type, const char
     if (!module) return NULL;
     dense->axis = channels->axis;
     dense->whole_in = in;
-    dense->whole = out;
+    dense->whole_out = dense->whole = out;
     dense->segments_in = segments_in;
     dense->segments_out = segments_out;
     dense->biased = biased;
@@ -497,4 +353,27 @@ struct sl_module *sl_summed_dense(const char *name, int in, int out, int segment
 
 struct sl_module *sl_summed_product(const char *name, int in, int out, const struct sl_channels *channels) {
     return new_dense(&summed_dense, name, in, out, false, 1, 1, 1, channels);
+}
+
+struct sl_module *sl_first_dense(const char *name, int in, int out, int segments_out, bool biased,
+                                 const struct sl_channels *channels) {
+    const int size = sl_mesh_axis_size(channels->mesh, channels->axis);
+    if (!sl_channels_by_rows(channels))
+        return new_dense(&sharded_dense, name, in, out, biased, size, 1, segments_out, channels);
+    const struct sl_channels alone = {.mesh = channels->mesh, .axis = ""};
+    struct sl_module *module = new_dense(&first_dense, name, in, out / size, biased, 1, 1, 1, &alone);
+    if (!module) return NULL;
+    ((struct sharded *)module)->whole_out = out;
+    ((struct sharded *)module)->out_axis = channels->axis;
+    ((struct sharded *)module)->kernel_segments = segments_out;
+    return module;
+}
+
+struct sl_module *sl_last_dense(const char *name, int in, int out, bool biased, const struct sl_channels *channels) {
+    const int size = sl_mesh_axis_size(channels->mesh, channels->axis);
+    const bool by_rows = sl_channels_by_rows(channels);
+    struct sl_module *module =
+        new_dense(by_rows ? &last_dense : &sharded_dense, name, in, out, biased, size, 1, 1, channels);
+    if (module && by_rows) ((struct sharded *)module)->by_rows = true;
+    return module;
 }

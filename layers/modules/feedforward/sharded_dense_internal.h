@@ -9,10 +9,14 @@
 struct sharded {
     struct sl_module module;
     const char *axis;
-    int whole_in, whole;           /* columns of x and of y in all shards together */
+    int whole_in, whole;           /* columns of x in all shards together, and of a coordinate's product */
+    int whole_out;                 /* columns of the kernel on all coordinates together */
+    const char *out_axis;          /* axis that shards the kernel's columns; NULL: the kernel has all columns here */
+    int kernel_segments;           /* segments of these columns */
     int segments_in, segments_out; /* number of segments in x and y, each sharded separately (spmd/spec.h) */
     bool biased;
-    bool scatters;         /* y is scattered over its columns; otherwise all coordinates have all of it */
+    bool scatters;         /* y is scattered; otherwise all coordinates have all of it */
+    bool by_rows;          /* over the rows of each sequence; otherwise over its columns */
     int group, data_group; /* over the axis; over the axis sharding the kernel's columns */
     int gathered;          /* the kernel's number in the plan's gathers, which are used with its scatters; or -1 */
     int asked, pieces; /* pieces of a microbatch's rows, moved one after another (sharded_moves.c): requested, planned;
@@ -29,6 +33,29 @@ struct sharded {
 };
 
 static inline const struct sharded *own(const struct sl_module *module) { return (const struct sharded *)module; }
+
+/* The kernel as gathers and scatters over data see it: RUNS rows of RUN columns, which are sharded. A kernel with
+ * sharded rows is one run. */
+static inline size_t sl_sharded_runs(const struct sharded *dense) {
+    return dense->out_axis ? 1 : (size_t)dense->module.in;
+}
+static inline size_t sl_sharded_run(const struct sharded *dense) {
+    return (size_t)dense->module.in * (size_t)dense->whole / sl_sharded_runs(dense);
+}
+
+/* An array of all columns of some rows, as it moves over the axis: dim DIM is sharded. */
+struct sl_sharded_move {
+    size_t shape[3];
+    int dim;
+};
+static inline struct sl_sharded_move sl_sharded_move(const struct sharded *dense, size_t sequence, size_t rows) {
+    const size_t segments = (size_t)dense->segments_out, whole = (size_t)dense->whole;
+    if (dense->by_rows) return (struct sl_sharded_move){{rows / sequence, sequence, whole}, 1};
+    return (struct sl_sharded_move){{rows, segments, whole / segments}, 2};
+}
+
+/* The types' plan function (sharded_plan.c). */
+int sl_sharded_plan(struct sl_module *module, struct sl_plan *plan);
 
 /* The products of a planned sharded or summed dense MODULE, if forward's is all of y; otherwise NULL. */
 struct sl_products *sl_sharded_dense_products(struct sl_module *module);

@@ -20,25 +20,25 @@ int sl_sharded_gather(const struct sl_module *module, struct sl_context *context
                       const void *dy, const float **all) {
     const struct sharded *dense = own(module);
     const struct sl_group *peers = sl_group_of(context, dense->group);
-    const size_t segments = (size_t)dense->segments_out;
-    const size_t shape[] = {rows, segments, (size_t)module->out / segments};
+    struct sl_sharded_move move = sl_sharded_move(dense, (size_t)context->sequence, rows);
     *all = dy;
     if (!peers) return SL_OK;
     float *columns = sl_at(context, &dense->columns);
     *all = columns;
     if (!dense->scatters) return sum_all(module, context, dy, columns, rows * (size_t)dense->whole);
-    return sl_communicate(context, sl_describe_all_gather_dim(peers, type, dy, columns, 3, shape, 2));
+    move.shape[move.dim] /= (size_t)peers->size;
+    return sl_communicate(context, sl_describe_all_gather_dim(peers, type, dy, columns, 3, move.shape, move.dim));
 }
 
 int sl_sharded_add_up(const struct sl_module *module, struct sl_context *context, const float *share, float *y) {
     const struct sharded *dense = own(module);
     const struct sl_group *peers = sl_group_of(context, dense->group);
-    const size_t rows = (size_t)context->rows, segments = (size_t)dense->segments_out, whole = (size_t)dense->whole;
-    const size_t shape[] = {rows, segments, whole / segments};
+    const size_t rows = (size_t)context->rows;
+    const struct sl_sharded_move move = sl_sharded_move(dense, (size_t)context->sequence, rows);
     if (!peers) return SL_OK;
-    if (!dense->scatters) return sum_all(module, context, share, y, rows * whole);
+    if (!dense->scatters) return sum_all(module, context, share, y, rows * (size_t)dense->whole);
     const bool by_tree = context->groups->by_tree[dense->group];
-    return sl_communicate(context, sl_describe_shares_of_sum(by_tree, peers, share, y, 3, shape, 2));
+    return sl_communicate(context, sl_describe_shares_of_sum(by_tree, peers, share, y, 3, move.shape, move.dim));
 }
 
 /* ---- in pieces ---- */

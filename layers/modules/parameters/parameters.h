@@ -49,12 +49,13 @@ struct sl_parameter {
     size_t shape[SL_MAX_DIMS]; /* shape of the whole array */
     struct sl_spec spec;
     enum sl_initializer initializer;
-    float scale;   /* scale of the truncated normal */
-    bool decay;    /* weight decay applies, according to the rules */
-    bool frozen;   /* never changes: it has no gradient and no optimizer state */
-    bool adapter;  /* see sl_parameters.adapters */
-    bool gathered; /* set during planning: modules read all columns, of which each member of data has some */
-    bool kernel;   /* all its readers read it in sl_plan_kernel_type */
+    float scale;  /* scale of the truncated normal */
+    bool decay;   /* weight decay applies, according to the rules */
+    bool frozen;  /* never changes: it has no gradient and no optimizer state */
+    bool adapter; /* see sl_parameters.adapters */
+    size_t runs;  /* set during planning, if modules read the columns of all members of data: contiguous runs of this
+                     member's, its rows or, if rows are sharded, 1; otherwise 0 */
+    bool kernel;  /* all its readers read it in sl_plan_kernel_type */
     struct sl_key key;
     /* If set, the key draws the whole array in JAX's layout. Otherwise a word follows from the element's global
      * index. */
@@ -382,14 +383,14 @@ int sl_parameters_round_all(const struct sl_parameters *parameters, struct sl_er
 void sl_parameters_copy_values(const struct sl_parameters *parameters, int range, size_t first, size_t count,
                                float *piece, bool writes);
 
-/* For a range that is whole: the number of contiguous values of PARAMETER's shard. This is one row of the shard if
- * PARAMETER is gathered, otherwise the whole shard. */
-static inline size_t sl_parameter_run(const struct sl_parameters *parameters, const struct sl_parameter *parameter) {
-    return parameter->gathered ? parameter->shape[parameter->dims - 1] / (size_t)parameters->members : parameter->count;
+/* For a range that is whole: the number of contiguous values of PARAMETER's shard, a run if it has runs, otherwise the
+ * whole shard. */
+static inline size_t sl_parameter_run(const struct sl_parameter *parameter) {
+    return parameter->runs ? parameter->count / parameter->runs : parameter->count;
 }
 /* Returns whether all columns of parameter I lie at its value, and not just the shard. */
 static inline bool sl_parameter_is_whole(const struct sl_parameters *parameters, int i) {
-    return parameters->list[i].gathered && sl_range_is_whole(parameters, parameters->list[i].range);
+    return parameters->list[i].runs && sl_range_is_whole(parameters, parameters->list[i].range);
 }
 /* Addresses of parameter I on this coordinate: its values, unless they are bf16-only or the range has own_floats,
  * [count] or those of all members; its gradient, NULL if it is frozen; and its bf16 values, each [count]. */
@@ -397,7 +398,7 @@ static inline float *sl_parameter_value(const struct sl_parameters *parameters, 
     const struct sl_parameter *parameter = &parameters->list[i];
     float *const values = parameters->range[parameter->range].value;
     if (!sl_range_is_whole(parameters, parameter->range)) return values + parameter->offset;
-    const size_t own = parameter->gathered ? 0 : parameter->count * (size_t)parameters->member;
+    const size_t own = parameter->runs ? 0 : parameter->count * (size_t)parameters->member;
     return values + parameter->offset * (size_t)parameters->members + own;
 }
 static inline float *sl_parameter_gradient(const struct sl_parameters *parameters, int i) {

@@ -11,7 +11,7 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 /* Copies elements [FIRST, END) of PARAMETER's shard, in contiguous runs. */
 static void copy_runs(const struct sl_parameters *parameters, const struct sl_parameter *parameter, size_t first,
                       size_t end, float *piece, bool writes) {
-    const size_t members = (size_t)parameters->members, run = sl_parameter_run(parameters, parameter);
+    const size_t members = (size_t)parameters->members, run = sl_parameter_run(parameter);
     float *whole = parameters->range[parameter->range].value + parameter->offset * members;
     whole += run * (size_t)parameters->member;
     for (size_t i = first, count; i < end; i += count, piece += count) {

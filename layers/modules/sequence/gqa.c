@@ -446,8 +446,7 @@ static const struct sl_module_type type = {.name = "gqa",
 static struct sl_module *new_product(const char *name, const struct sl_gqa *shape, int heads, bool sharded,
                                      const struct sl_channels *channels) {
     const int in = shape->dimension, out = heads * shape->width;
-    if (sharded && shape->biases) return sl_sharded_dense(name, in, out, 1, 1, channels);
-    if (sharded) return sl_sharded_product(name, in, out, channels);
+    if (sharded) return sl_first_dense(name, in, out, 1, shape->biases, channels);
     return shape->biases ? sl_summed_dense(name, in, out, 1, channels) : sl_summed_product(name, in, out, channels);
 }
 
@@ -462,14 +461,14 @@ static struct sl_module *new_heads(const char *name, const char *norm, const str
 
 static struct sl_module *new_out(const struct sl_gqa *shape, const struct sl_channels *channels) {
     const int in = shape->heads * shape->width, columns = shape->dimension;
-    struct sl_module *out = shape->out_bias ? sl_sharded_dense("out", in, columns, 1, 1, channels)
-                                            : sl_sharded_product("out", in, columns, channels);
+    struct sl_module *out = sl_last_dense("out", in, columns, shape->out_bias, channels);
     if (shape->dropout == 0.0) return out;
     return sl_sequential("", 2, (struct sl_module *[]){out, sl_sharded_dropout(columns, shape->dropout, channels)});
 }
 
 struct sl_module *sl_gqa(const char *name, const struct sl_gqa *shape, const struct sl_channels *channels) {
     const int size = sl_mesh_axis_size(channels->mesh, channels->axis), share = shape->dimension / size;
+    const int in = sl_channels_by_rows(channels) ? shape->dimension : share;
     const bool divides = shape->key_heads % size == 0;
     struct sl_module *const child[CHILDREN] = {
         [Q] = new_heads("q", "q_norm", shape, shape->heads, true, channels),
@@ -477,9 +476,9 @@ struct sl_module *sl_gqa(const char *name, const struct sl_gqa *shape, const str
         [V] = new_product("v", shape, shape->key_heads, divides, channels),
         [OUT] = new_out(shape, channels),
     };
-    struct sl_module *module = sl_module_new_parent(&type, name, share, share, CHILDREN, child);
+    struct sl_module *module = sl_module_new_parent(&type, name, in, share, CHILDREN, child);
     if (!module) return NULL;
     ((struct gqa *)module)->shape = *shape;
     ((struct gqa *)module)->axis = channels->axis;
-    return module;
+    return sl_gathered_rows(module, channels);
 }

@@ -55,7 +55,7 @@ static void count(const struct sl_token_table *table, const struct sl_plan *plan
     const double floats = (double)plan->rows * table->vocabulary.dimension / table->parts, bytes = sizeof(float);
     const double part = (double)sl_token_classes(table) * table->vocabulary.dimension, group = plan->wgrad_group;
     const enum sl_operation there = table->division == SL_BY_CLASSES ? SL_PSUM_SCATTER : SL_ALL_TO_ALL;
-    const bool travels = table->division != SL_UNDIVIDED;
+    const bool travels = table->division == SL_BY_CLASSES || (table->division == SL_BY_TOKENS && !table->by_rows);
     sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 2 * floats);
     if (travels) sl_load_call(plan, SL_LOAD_FORWARD, there, table->axis, bytes * floats, 1);
     if (!sl_plan_trains(plan, 0)) return;
@@ -169,7 +169,7 @@ static int by_classes(const struct sl_module *module, struct sl_context *context
     const size_t rows = (size_t)context->rows, columns = (size_t)table->vocabulary.dimension;
     float *whole = whole_of(module, context);
     look_up(module, context, rows, columns, 0, context->batch.tokens, sl_out_f32(whole));
-    return sl_token_scatter(module, context, rows, (size_t)module->out, whole, y);
+    return sl_token_scatter(module, context, rows, whole, y);
 }
 
 static int by_classes_back(const struct sl_module *module, struct sl_context *context, size_t rows, const float *dy,
@@ -178,7 +178,7 @@ static int by_classes_back(const struct sl_module *module, struct sl_context *co
     const size_t columns = (size_t)table->vocabulary.dimension;
     const int32_t classes = (int32_t)sl_token_classes(table);
     float *whole = whole_of(module, context);
-    SL_TRY(sl_token_gather(module, context, rows, (size_t)module->out, dy, whole));
+    SL_TRY(sl_token_gather_channels(module, context, rows, dy, whole));
     context->kernels->sequence->scatter_add(rows, columns, context->batch.tokens, sl_token_first(module, context),
                                             classes, whole, dtable, columns);
     return SL_OK;

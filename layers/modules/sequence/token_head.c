@@ -127,9 +127,10 @@ static void count(const struct token_head *head, const struct sl_plan *plan) {
     const double channels = (double)plan->rows * table->vocabulary.dimension;
     const bool by_tokens = table->division == SL_BY_TOKENS;
     const double bytes = size * channels / (by_tokens ? table->parts : 1);
-    sl_load_call(plan, SL_LOAD_FORWARD, by_tokens ? SL_ALL_TO_ALL : SL_ALL_GATHER, table->axis, bytes, 1);
+    const bool stays = by_tokens && table->by_rows;
+    if (!stays) sl_load_call(plan, SL_LOAD_FORWARD, by_tokens ? SL_ALL_TO_ALL : SL_ALL_GATHER, table->axis, bytes, 1);
     if (plan->forward_only) return;
-    if (table->division != SL_UNDIVIDED)
+    if (!stays && table->division != SL_UNDIVIDED)
         sl_load_call(plan, SL_LOAD_FORWARD, by_tokens ? SL_ALL_TO_ALL : SL_PSUM_SCATTER, table->axis, bytes, 1);
     if (by_tokens && sl_plan_trains(plan, 0))
         sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, table->axis, size * classes * table->vocabulary.dimension / group,
@@ -176,7 +177,7 @@ static int gather_channels(const struct sl_module *module, struct sl_context *co
         return SL_OK;
     }
     if (sl_token_table_of(module)->division == SL_BY_TOKENS) return sl_channels_to_tokens(module, context, rows, x, to);
-    return sl_token_gather(module, context, rows, (size_t)module->in, x, to);
+    return sl_token_gather_channels(module, context, rows, x, to);
 }
 
 /* The softmax of slice I. */

@@ -4,6 +4,7 @@
 #include "layers/modules/sequence/token_chunks.h"
 #include "layers/modules/sharded_channels.h"
 #include "spmd/base/memory.h"
+#include "spmd/device/device.h"
 
 enum { MOST = 4096 /* classes of a chunk */, FEWEST = 8 /* chunks, if there are several */, ALIGNED = 64 };
 
@@ -17,6 +18,7 @@ struct sl_module *sl_token_module(const struct sl_module_type *type, int in, int
     table->vocabulary = *vocabulary;
     table->axis = channels->axis;
     table->parts = sl_mesh_axis_size(channels->mesh, channels->axis);
+    table->by_rows = sl_channels_by_rows(channels);
     return module;
 }
 
@@ -120,6 +122,7 @@ int sl_token_plan(struct sl_token_table *table, struct sl_plan *plan) {
                             plan->rows, plan->sequence);
     sl_plan_bound(plan, table->module.type->reads, vocabulary->size);
     SL_TRY(sl_plan_columns(plan, table->axis, vocabulary->dimension, 1));
+    if (table->by_rows) SL_TRY(sl_plan_share_rows(plan, table->axis));
     table->parts = sl_mesh_axis_size(plan->mesh, table->axis);
     table->sequence = plan->sequence;
     choose_division(table, plan);
@@ -210,9 +213,17 @@ static const struct sl_group *peers_of(const struct sl_module *module, const str
     return sl_group_of(context, sl_token_table_of(module)->group);
 }
 
+/* By rows a coordinate's tokens are its rows. */
+static int copy_rows(const struct sl_module *module, size_t rows, const float *x, float *y) {
+    const struct sl_token_table *table = sl_token_table_of(module);
+    sl_device.copy(y, x, rows * (size_t)(table->vocabulary.dimension / table->parts) * sizeof *y);
+    return SL_OK;
+}
+
 int sl_channels_to_tokens(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
                           float *y) {
     const struct sl_token_table *table = sl_token_table_of(module);
+    if (table->by_rows) return copy_rows(module, rows, x, y);
     const size_t sequence = (size_t)table->sequence, channels = (size_t)(table->vocabulary.dimension / table->parts);
     const size_t shape[] = {rows / sequence, sequence, channels};
     return sl_communicate(context, sl_describe_all_to_all(peers_of(module, context), SL_F32, x, y, 3, shape, 1, 2));
@@ -221,6 +232,7 @@ int sl_channels_to_tokens(const struct sl_module *module, struct sl_context *con
 int sl_tokens_to_channels(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
                           float *y) {
     const struct sl_token_table *table = sl_token_table_of(module);
+    if (table->by_rows) return copy_rows(module, rows, x, y);
     const size_t sequence = (size_t)table->sequence, tokens = sequence / (size_t)table->parts;
     const size_t shape[] = {rows / sequence, tokens, (size_t)table->vocabulary.dimension};
     return sl_communicate(context, sl_describe_all_to_all(peers_of(module, context), SL_F32, x, y, 3, shape, 2, 1));
@@ -232,19 +244,39 @@ int sl_token_gather(const struct sl_module *module, struct sl_context *context, 
     return sl_communicate(context, sl_describe_all_gather_dim(peers_of(module, context), SL_F32, x, y, 2, shape, 1));
 }
 
-int sl_token_scatter(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
-                     const float *x, float *y) {
+/* Whole channels of ROWS rows, and the dim that coordinates share: columns, or rows of a sequence. */
+struct whole {
+    size_t shape[3];
+    int dim;
+};
+
+static struct whole whole_of(const struct sl_module *module, size_t rows) {
+    const struct sl_token_table *table = sl_token_table_of(module);
+    const size_t sequence = (size_t)table->sequence, columns = (size_t)table->vocabulary.dimension;
+    return (struct whole){{rows / sequence, sequence, columns}, table->by_rows ? 1 : 2};
+}
+
+int sl_token_gather_channels(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
+                             float *y) {
     const struct sl_group *peers = peers_of(module, context);
-    const size_t shape[] = {rows, columns * (size_t)peers->size};
+    struct whole whole = whole_of(module, rows);
+    whole.shape[whole.dim] /= (size_t)peers->size;
+    return sl_communicate(context, sl_describe_all_gather_dim(peers, SL_F32, x, y, 3, whole.shape, whole.dim));
+}
+
+int sl_token_scatter(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
+                     float *y) {
+    const struct whole whole = whole_of(module, rows);
     const bool by_tree = context->groups->by_tree[sl_token_table_of(module)->group];
-    return sl_communicate(context, sl_describe_shares_of_sum(by_tree, peers, x, y, 2, shape, 1));
+    return sl_communicate(
+        context, sl_describe_shares_of_sum(by_tree, peers_of(module, context), x, y, 3, whole.shape, whole.dim));
 }
 
 int sl_token_own_channels(const struct sl_module *module, struct sl_context *context, const float *whole, float *dx) {
     const struct sl_token_table *table = sl_token_table_of(module);
     const size_t rows = (size_t)context->rows, in = (size_t)(table->vocabulary.dimension / table->parts);
     if (table->division == SL_BY_TOKENS) return sl_tokens_to_channels(module, context, rows, whole, dx);
-    if (table->division == SL_BY_CLASSES) return sl_token_scatter(module, context, rows, in, whole, dx);
+    if (table->division == SL_BY_CLASSES) return sl_token_scatter(module, context, rows, whole, dx);
     context->kernels->sequence->copy_block(rows, in, whole + in * sl_token_rank(module, context),
                                            (size_t)table->vocabulary.dimension, dx, in);
     return SL_OK;

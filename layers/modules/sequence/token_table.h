@@ -22,6 +22,7 @@ struct sl_token_table {
     struct sl_vocabulary vocabulary;
     const char *axis; /* axis of the channels */
     int parts;        /* coordinates along the axis */
+    bool by_rows;     /* between modules a coordinate has all channels of its share of each sequence */
     int leaves; /* leaves of this coordinate, each with its share of every sequence (layers/modules/leaves.h); 0: none
                  */
     int slices; /* leaves of this coordinate, each with its share of the classes; 0: none */
@@ -101,18 +102,20 @@ float *sl_token_part(const struct sl_module *module, const struct sl_context *co
 /* Sums the parts of all coordinates; if the context accumulates, adds the sum to the gradient. */
 int sl_token_sum_parts(const struct sl_module *module, struct sl_context *context, float *part);
 
-/* For SL_BY_TOKENS: y [rows / parts, dimension] from x [rows, dimension / parts]. */
+/* For SL_BY_TOKENS: y [rows / parts, dimension] from x, this coordinate's channels or rows between modules. */
 int sl_channels_to_tokens(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
                           float *y);
-/* For SL_BY_TOKENS, the inverse: y [rows, dimension / parts] from x [rows / parts, dimension]. */
+/* For SL_BY_TOKENS, the inverse: y, as between modules, from x [rows / parts, dimension]. */
 int sl_tokens_to_channels(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
                           float *y);
 /* y [rows, parts * columns] = all coordinates' x [rows, columns] side by side. */
 int sl_token_gather(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
                     const float *x, float *y);
-/* y [rows, columns] = this coordinate's columns of the sum of all coordinates' x [rows, parts * columns]. */
-int sl_token_scatter(const struct sl_module *module, struct sl_context *context, size_t rows, size_t columns,
-                     const float *x, float *y);
+/* y [rows, dimension] = all coordinates' x, as between modules. */
+int sl_token_gather_channels(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
+                             float *y);
+/* y, as between modules, = this coordinate's part of the sum of all coordinates' x [rows, dimension]. */
+int sl_token_scatter(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x, float *y);
 /* DX [rows, in] from WHOLE [own rows, dimension], this coordinate's result for its tokens or classes. */
 int sl_token_own_channels(const struct sl_module *module, struct sl_context *context, const float *whole, float *dx);
 /* Sums x [n] over all coordinates, in place. */
