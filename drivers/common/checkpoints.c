@@ -17,7 +17,7 @@
 #include "drivers/command_line/called.h"
 #include "drivers/common/metrics.h"
 #include "drivers/common/output.h"
-#include "layers/records/snapshot/protection_folder.h"
+#include "layers/records/snapshot/protection_collect.h"
 #include "layers/records/snapshot/saved_parts.h"
 
 enum { MOST_KEPT = 1000000, MOST_STEPS = 1000000000, MOST_RESTARTS = 1000000 };
@@ -230,6 +230,22 @@ int sl_checkpoints_evaluated(struct sl_checkpoints *c, int64_t step, double loss
 
 /* ---- before the run, in all processes ---- */
 
+static int collect(struct sl_spmd *self, void *arg) {
+    struct sl_checkpoints *c = arg;
+    size_t moved = 0;
+    SL_TRY(sl_protection_collect(self, c->options.resume, c->whole, &moved));
+    if (moved) sl_remark("%s has all parts now: other hosts have sent %.1f MB", c->whole, 1e-6 * (double)moved);
+    return SL_OK;
+}
+
+int sl_checkpoints_collect(struct sl_checkpoints *c, const struct sl_mesh *mesh, const struct sl_engine *engine) {
+    const char *resume = c->options.resume;
+    if (!resume || !engine->table->apart || !sl_protection_is_in_memory(resume)) return SL_OK;
+    SL_TRY(sl_run(mesh, engine, collect, c));
+    c->options.resume = c->whole;
+    return SL_OK;
+}
+
 static int make_protection(struct sl_checkpoints *c, struct sl_error *error) {
     if (!c->options.save || !c->options.protect) return SL_OK;
     c->protection = sl_protection_new(c->coordinates);
@@ -296,15 +312,8 @@ static int share_lock(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_
 
 static int open_protection(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
     const struct sl_checkpoint about = {.seed = c->seed};
-    int hosts = 0;
-    SL_TRY(sl_protection_open(c->protection, self, trainer, c->options.save, c->options.resume ? c->from : NULL, &about,
-                              c->setting, c->notes, &hosts));
-    if (hosts > 2 && self->coordinate == 0)
-        sl_remark(
-            "--protect: the processes are on %d hosts, and steps are kept in memory on one or two: a restart goes on "
-            "from the last checkpoint in %s",
-            hosts, c->options.save);
-    return SL_OK;
+    return sl_protection_open(c->protection, self, trainer, c->options.save, c->options.resume ? c->from : NULL, &about,
+                              c->setting, c->notes);
 }
 
 int sl_checkpoints_make_room(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {

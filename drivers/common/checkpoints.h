@@ -38,9 +38,10 @@ struct sl_checkpoints {
     int64_t evaluate_every;                          /* steps between evaluations; 0: none */
     int coordinates;                                 /* of the mesh */
     /* Filled in by sl_checkpoints_open. */
-    char from[SL_MAX_PATH]; /* the file that --resume has found, */
-    int64_t first;          /* and the number of steps it was saved after */
-    int64_t best;           /* steps of the checkpoint with the least evaluation loss; -1: none */
+    char whole[SL_MAX_PATH]; /* the step that sl_checkpoints_collect has completed */
+    char from[SL_MAX_PATH];  /* the file that --resume has found, */
+    int64_t first;           /* and the number of steps it was saved after */
+    int64_t best;            /* steps of the checkpoint with the least evaluation loss; -1: none */
     double best_loss;
     bool locked;
     int lock;                         /* file descriptor of the save directory, locked; with parts, one per process */
@@ -65,6 +66,10 @@ void sl_checkpoints_compare_data(const struct sl_options *command, const char *n
  * verified yet: call sl_checkpoint_verify. */
 int sl_checkpoints_map(struct sl_store *values, const char *path, bool speaks, struct sl_error *error);
 
+/* Call it before sl_checkpoints_open, in all processes: if --resume names a step in the memory of several hosts, brings
+ * its parts to coordinate 0's host. */
+int sl_checkpoints_collect(struct sl_checkpoints *checkpoints, const struct sl_mesh *mesh,
+                           const struct sl_engine *engine);
 /* Call it before the run, in the process that writes files. Finds the checkpoint to resume and refuses one that does
  * not fit, with remarks as above; makes the save directory and locks it. Refuses a directory with a checkpoint of
  * more steps than the run begins with: a later run would find it in place of this run's. */

@@ -469,6 +469,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     const char *end = options->checkpoints.save ? "this step and saves" : "this step";
     sl_interrupt_catch(sl_speaks(engine) ? end : NULL,
                        !training->json && !engine->table->apart); /* launchers send signals, too */
+    if (status == SL_OK) status = sl_checkpoints_collect(&training->checkpoints, &job->mesh, engine);
     if (status == SL_OK) status = sl_speaks(engine) ? run(training, engine, error) : take_part(training, engine, error);
     sl_replay_words_free(&words);
     return status;

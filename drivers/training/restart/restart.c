@@ -192,7 +192,7 @@ static bool find_memory(struct sl_watcher *w, int64_t after) {
     w->memory = -1;
     const int64_t made = w->protects ? sl_protection_step(w->checkpoints->save) : -1;
     if (made < 0 || made == w->foreign) return false;
-    const int64_t step = sl_protection_find(w->checkpoints->save, w->from);
+    const int64_t step = sl_protection_find(w->checkpoints->save, w->from, &w->whole);
     if (made > w->losses.furthest) w->losses.furthest = made;
     if (step <= after) return false;
     if (w->launcher && sl_protection_tell(w->checkpoints->save, w->from, &untold)) sl_remark("%s", untold.message);
@@ -248,7 +248,8 @@ static bool is_over(const struct sl_watcher *w, int status) {
 static void describe_place(const struct sl_watcher *w, bool found, char place[SL_MAX_PATH]) {
     const char *resumed = w->checkpoints->resume ? w->checkpoints->resume : "the beginning";
     if (w->memory >= 0)
-        snprintf(place, SL_MAX_PATH, "memory, after %" PRId64 " steps", w->memory);
+        snprintf(place, SL_MAX_PATH, "%smemory, after %s%" PRId64 " steps", w->whole ? "" : "several hosts' ",
+                 w->whole ? "" : "about ", w->memory);
     else
         snprintf(place, SL_MAX_PATH, "%s", found ? w->from : resumed);
 }
@@ -344,8 +345,10 @@ static bool takes_over(struct sl_watcher *w) {
         w->foreign = sl_protection_step(w->checkpoints->save);
         return false;
     }
+    char place[SL_MAX_PATH];
+    describe_place(w, true, place);
     count_loss(w, SL_LOST_BY_START, true);
-    sl_remark("goes on from memory, after %" PRId64 " steps: an earlier run has left them", w->memory);
+    sl_remark("goes on from %s: an earlier run has left them", place);
     return true;
 }
 

@@ -31,6 +31,7 @@ struct sl_watcher {
     int fruitless;  /* runs in a row without a saved checkpoint or a step in memory */
     int64_t last;   /* steps of the latest of them when the present run began; -1: none */
     int64_t memory; /* number of the step in memory from which the next run continues; -1: none */
+    bool whole;     /* this host has all parts of it; otherwise the run may find a step before or after it */
     int64_t foreign;        /* number of the latest step of another run, not to continue from; -1: none */
     int64_t stale;          /* number of the latest step in memory when the present run began; -1: none */
     char from[SL_MAX_PATH]; /* the checkpoint to resume from, */

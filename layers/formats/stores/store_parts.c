@@ -351,9 +351,10 @@ static int read_alone(struct source *source) {
     return parse(source);
 }
 
-int sl_parts_count(const char *path) {
-    struct source source = {.path = path};
-    const int status = read_alone(&source);
+int sl_parts_count(const char *path, struct sl_store *notes) {
+    struct source source = {.path = path, .store = notes};
+    int status = read_alone(&source);
+    if (status == SL_OK && notes) status = read_notes(&source);
     const size_t parts = status ? 0 : json_array_size(json_object_get(source.index, "parts"));
     json_decref(source.index);
     sl_contents_close(&source.contents);

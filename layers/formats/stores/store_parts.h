@@ -38,8 +38,9 @@ int sl_parts_write_index(const struct sl_store *store, int parts, const struct s
  * their keys. SL_BAD_INPUT if FROM is no index of as many parts. */
 int sl_parts_renew_index(const char *from, const struct sl_store *notes, int parts, const struct sl_part *part,
                          const char *path, struct sl_error *error);
-/* The number of parts of the index PATH; 0: it is no valid index. Does not open the parts. */
-int sl_parts_count(const char *path);
+/* The number of parts of the index PATH; 0: it is no valid index. Adds its notes to NOTES (may be NULL). Does not open
+ * the parts. */
+int sl_parts_count(const char *path, struct sl_store *notes);
 
 /* Whether PATH is a name of an index: "....json". */
 bool sl_parts_is_index(const char *path);

@@ -57,9 +57,9 @@ static size_t bytes_of(const struct sl_store *store) {
     return bytes;
 }
 
-/* On two hosts, a step counts one step later: once its copies have arrived. 0: more hosts are not protected. */
+/* On several hosts, a step counts one step later: once its copies have arrived. */
 static int places_on(const struct sl_protection_hosts *hosts) {
-    return hosts->count == 1 ? SL_PROTECTION_PLACES - 1 : hosts->count == 2 ? SL_PROTECTION_PLACES : 0;
+    return hosts->count == 1 ? SL_PROTECTION_PLACES - 1 : SL_PROTECTION_PLACES;
 }
 
 int sl_protection_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_budget *budget) {
@@ -150,7 +150,7 @@ static void choose_names(struct names *names, const char *save, const char *from
     free(real);
 }
 
-/* Coordinate 0 makes the folder of this start, and then the first coordinate on the other host, under the same names.
+/* Coordinate 0 makes the folder of this start, and then the first coordinate on each other host, under the same names.
  * *GOES_ON, on the first coordinate of each host, becomes whether this host has the step in memory from which the run
  * continues. */
 static int make_folders(struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
@@ -185,14 +185,16 @@ static void write_layout(const struct part *part, struct sl_spmd *self, struct s
     char layout[SL_MAX_PATH];
     name_layout(part, layout);
     for (int i = 0; list && i < parts; i++) list[i].path = "-";
-    if (!list || sl_checkpoint_note(whole, trainer, about, settings, notes))
+    bool noted = list && !sl_checkpoint_note(whole, trainer, about, settings, notes);
+    if (noted && part->hosts.count > 2) noted = !set_number(whole, SL_PROTECTION_HOSTS, part->hosts.count);
+    if (!noted)
         sl_error_set(error, SL_FAILED, "no memory to protect the run");
     else
         sl_parts_write_index(whole, parts, list, layout, error);
     free(list);
 }
 
-/* Writes coordinate 0's file PATH on the other host, too. */
+/* Writes coordinate 0's file PATH on the other hosts, too. */
 static int send_file(const struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, const char *path,
                      struct sl_error *mine) {
     const struct sl_group *world = sl_trainer_world(trainer);
@@ -215,7 +217,7 @@ static int send_file(const struct part *part, struct sl_spmd *self, struct sl_tr
 }
 
 /* A run that goes on from a step in memory reserves its own beside that one: its room must be there from the first
- * start on, on each host, and each host has all parts. */
+ * start on, on each host. Each of two hosts has all parts; of more, coordinate 0's host receives them. */
 static int check_room(const struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, bool goes_on) {
     static const char *const words[] = {"no", "one", "two", "three", "four"};
     float bytes = (float)part->account.bytes;
@@ -270,18 +272,10 @@ static int open_part(struct part *part, struct sl_spmd *self, struct sl_trainer 
 
 int sl_protection_open(struct sl_protection *p, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
                        const char *from, const struct sl_checkpoint *about, const struct sl_setting *settings,
-                       const struct sl_store *notes, int *hosts) {
+                       const struct sl_store *notes) {
     struct part *part = &p->part[self->coordinate];
     SL_TRY(sl_protection_hosts_find(self, sl_trainer_world(trainer), &part->hosts));
-    *hosts = part->hosts.count;
     part->places = places_on(&part->hosts);
-    if (!part->places) {
-        if (self->coordinate == 0) {
-            sl_protection_tell_no_more(save);
-            sl_protection_forget(save);
-        }
-        return SL_OK;
-    }
     const int status = open_part(part, self, trainer, save, from, about, settings, notes);
     if (status) *part->folder = *part->start = '\0'; /* the step to go on from stays */
     return status;

@@ -5,9 +5,11 @@
  * before the first step. Each step ends with a sum over all coordinates. So when a coordinate ends step K, all
  * coordinates have written step K - 1, and it may write over step K - 2.
  *
- * If the coordinates are on two hosts, each part is also copied to the other host while the next step is computed
+ * If the coordinates are on several hosts, each part is also copied to the next host while the next step is computed
  * (layers/records/snapshot/protection_copies.h), and there is room for three steps: when a coordinate ends step K, all
- * copies of step K - 2 are complete, and it may write over step K - 3. So each host always has a whole step. */
+ * copies of step K - 2 are complete, and it may write over step K - 3. So each of two hosts always has a whole step. Of
+ * more hosts, those that remain have one if no two neighbours are lost. A run that continues brings its parts together
+ * (layers/records/snapshot/protection_collect.h). */
 #ifndef SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_H
 #define SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_H
 
@@ -21,8 +23,8 @@ struct sl_protection; /* opaque, of all coordinates of a process */
 struct sl_protection_account {
     int64_t steps;
     size_t bytes; /* of one step */
-    size_t kept;  /* of one step of other coordinates, copied from the other host */
-    size_t sent;  /* to the other host, in all steps */
+    size_t kept;  /* of one step of other coordinates, copied from the host before */
+    size_t sent;  /* to the next host, in all steps */
     double seconds;
 };
 
@@ -35,14 +37,14 @@ void sl_protection_close(struct sl_protection *protection);
 int sl_protection_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_budget *budget);
 /* Reserves the memory, and counts it. SAVE and FROM are read at coordinate 0: SAVE is the directory of --save, locked
  * by its process; FROM is the checkpoint from which the run continues (NULL: none). Steps of earlier runs are removed,
- * except FROM. ABOUT, SETTINGS and NOTES are as in sl_checkpoint_save. *HOSTS becomes the number of hosts; if there are
- * more than two, nothing is protected. SL_BAD_INPUT if there is no room: FROM then stays. Collective. */
+ * except FROM. ABOUT, SETTINGS and NOTES are as in sl_checkpoint_save. SL_BAD_INPUT if there is no room: FROM then
+ * stays. Collective. */
 int sl_protection_open(struct sl_protection *protection, struct sl_spmd *self, struct sl_trainer *trainer,
                        const char *save, const char *from, const struct sl_checkpoint *about,
-                       const struct sl_setting *settings, const struct sl_store *notes, int *hosts);
+                       const struct sl_setting *settings, const struct sl_store *notes);
 
-/* Copies this coordinate's part of the step just taken. SAMPLES: number of samples used so far. On two hosts, waits for
- * the copies of the step before it, and starts to send those of this step. If a value is not finite, the part stays
+/* Copies this coordinate's part of the step just taken. SAMPLES: number of samples used so far. On several hosts, waits
+ * for the copies of the step before it, and starts to send those of this step. If a value is not finite, the part stays
  * invalid. */
 int sl_protection_commit(struct sl_protection *protection, struct sl_spmd *self, struct sl_trainer *trainer,
                          int64_t samples);

@@ -1,5 +1,5 @@
 /* protection_copies.h - copies of coordinates' parts of a step (layers/records/snapshot/protection.h) in the memory of
- * another host.
+ * the next host.
  *
  * The copy of a part is a file with the part's name and bytes, made by its keeper. The keeper, which may be a replica,
  * copies the tensors that it has itself; values are the same on all replicas. The header, which says whose part of

@@ -159,40 +159,63 @@ void sl_protection_forget(const char *save) {
 /* A step in a folder of a start. */
 struct found {
     char start[SL_MAX_PATH];
-    int place, parts;
+    bool spread; /* other hosts may have some parts */
+    int place, parts, missing;
     int64_t step, samples;
 };
 
-/* Reads the number of part PART's step, and its root; false if the part is invalid. */
-static bool read_part(struct found *found, int part, uint64_t *root) {
+static int64_t read_part(const char *path, uint64_t *root, int64_t *samples) {
     struct sl_store store = {0};
-    char path[SL_MAX_PATH];
-    sl_protection_part(found->start, found->place, part, found->parts, path);
     const bool valid = sl_safetensors_map(&store, path, NULL) == SL_OK && store.checksums;
     const int64_t step = valid ? number_of(&store, "step") : -1;
-    if (part == 1) found->step = step, found->samples = number_of(&store, "samples");
-    *root = store.root;
+    *samples = valid ? number_of(&store, "samples") : -1;
+    if (root) *root = store.root;
     sl_store_free(&store);
-    return step >= 0 && step == found->step;
+    return step;
+}
+
+int64_t sl_protection_read_part(const char *path, uint64_t *root) {
+    int64_t samples;
+    return read_part(path, root, &samples);
 }
 
 /* Returns whether the step counts, and fills in its numbers. ROOT [parts], the roots of the parts, may be NULL. */
 static bool counts(struct found *found, uint64_t *root) {
-    uint64_t one;
-    bool valid = found->parts > 0;
-    for (int part = 1; part <= found->parts && valid; part++)
-        valid = read_part(found, part, root ? &root[part - 1] : &one);
-    return valid;
+    char path[SL_MAX_PATH];
+    found->step = -1;
+    found->missing = 0;
+    for (int part = 1; part <= found->parts; part++) {
+        sl_protection_part(found->start, found->place, part, found->parts, path);
+        if (found->spread && access(path, F_OK)) {
+            found->missing++;
+            continue;
+        }
+        const int64_t step = read_part(path, root ? &root[part - 1] : NULL, &found->samples);
+        if (step < 0 || (found->step >= 0 && step != found->step)) return false;
+        found->step = step;
+    }
+    return found->step >= 0;
+}
+
+static bool name_layout(const char *start, char layout[SL_MAX_PATH]) {
+    return snprintf(layout, SL_MAX_PATH, "%s/" SL_PROTECTION_LAYOUT, start) < SL_MAX_PATH;
+}
+
+int sl_protection_parts(const char *start) {
+    char layout[SL_MAX_PATH];
+    return name_layout(start, layout) ? sl_parts_count(layout, NULL) : 0;
 }
 
 /* Looks at the folder of a start. If it has a later step than LATEST, LATEST becomes this step. */
 static void look(const char *path, void *latest) {
     struct found *best = latest, found = {0};
+    struct sl_store notes = {0};
     char layout[SL_MAX_PATH];
-    if (snprintf(layout, sizeof layout, "%s/%s", path, SL_PROTECTION_LAYOUT) >= SL_MAX_PATH || access(layout, F_OK))
-        return;
+    if (!name_layout(path, layout) || access(layout, F_OK)) return;
     snprintf(found.start, sizeof found.start, "%s", path);
-    found.parts = sl_parts_count(layout);
+    found.parts = sl_parts_count(layout, &notes);
+    found.spread = sl_store_note(&notes, SL_PROTECTION_HOSTS) != NULL;
+    sl_store_free(&notes);
     for (found.place = 0; found.place < SL_PROTECTION_PLACES; found.place++)
         if (counts(&found, NULL) && found.step > best->step) *best = found;
 }
@@ -221,14 +244,13 @@ static int write_index(struct found *found, const char *index) {
     struct sl_part *part = calloc((size_t)found->parts, sizeof *part);
     uint64_t *root = calloc((size_t)found->parts, sizeof *root);
     char(*name)[SL_MAX_PATH] = calloc((size_t)found->parts, sizeof *name), layout[SL_MAX_PATH];
-    int status = part && root && name && counts(found, root) ? SL_OK : SL_FAILED;
+    int status = part && root && name && counts(found, root) && name_layout(found->start, layout) ? SL_OK : SL_FAILED;
     for (int i = 0; i < found->parts && status == SL_OK; i++) {
         sl_protection_part(found->start, found->place, i + 1, found->parts, name[i]);
         part[i] = (struct sl_part){name[i], root[i]};
     }
     if (status == SL_OK) status = set_number(&notes, "step", found->step);
     if (status == SL_OK) status = set_number(&notes, "samples", found->samples);
-    snprintf(layout, sizeof layout, "%.*s/%s", SL_MAX_PATH - 20, found->start, SL_PROTECTION_LAYOUT);
     if (status == SL_OK) status = sl_parts_renew_index(layout, &notes, found->parts, part, index, NULL);
     sl_store_free(&notes);
     free(part);
@@ -244,13 +266,15 @@ static bool name_notes(const char *save, char path[SL_MAX_PATH]) {
 }
 
 int sl_protection_tell(const char *save, const char *index, struct sl_error *error) {
-    struct sl_store store = {0};
-    char path[SL_MAX_PATH];
-    if (!name_notes(save, path)) return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", save);
-    SL_TRY(sl_parts_map(&store, index, error));
-    const struct sl_store notes = {.note = store.note, .notes = store.notes, .checksums = true};
-    const int status = sl_safetensors_write(&notes, path, error);
-    sl_store_free(&store);
+    struct sl_store notes = {.checksums = true};
+    char path[SL_MAX_PATH], start[SL_MAX_PATH], layout[SL_MAX_PATH];
+    snprintf(start, sizeof start, "%.*s", (int)(strrchr(index, '/') - index), index);
+    if (!name_notes(save, path) || !name_layout(start, layout))
+        return sl_error_set(error, SL_BAD_INPUT, "%.100s...: the path is too long", save);
+    const bool read = sl_parts_count(layout, &notes) > 0;
+    const int status = read ? sl_safetensors_write(&notes, path, error)
+                            : sl_error_set(error, SL_FAILED, "%s: its notes cannot be read", layout);
+    sl_store_free(&notes);
     return status;
 }
 
@@ -259,23 +283,38 @@ void sl_protection_tell_no_more(const char *save) {
     if (name_notes(save, path)) unlink(path);
 }
 
-bool sl_protection_is_elsewhere(const char *index, const char *save, char path[SL_MAX_PATH]) {
+bool sl_protection_is_in_memory(const char *index) {
     static const char memory[] = SL_PROTECTION_ROOT "/" SL_PROTECTION_PREFIX;
-    return !strncmp(index, memory, strlen(memory)) && access(index, F_OK) && name_notes(save, path);
+    return !strncmp(index, memory, strlen(memory));
+}
+
+bool sl_protection_is_elsewhere(const char *index, const char *save, char path[SL_MAX_PATH]) {
+    return sl_protection_is_in_memory(index) && access(index, F_OK) && name_notes(save, path);
 }
 
 /* ---- whole steps ---- */
 
-static bool is_whole(const char *index) {
+static bool is_whole(const char *index, int (*between)(void *arg), void *arg) {
     struct sl_store store = {0};
-    const bool whole = !sl_parts_map(&store, index, NULL) && !sl_safetensors_verify(&store, NULL, NULL, NULL);
+    const bool whole = !sl_parts_map(&store, index, NULL) && !sl_safetensors_verify(&store, between, arg, NULL);
     sl_store_free(&store);
     return whole;
 }
 
-int64_t sl_protection_find(const char *save, char index[SL_MAX_PATH]) {
+bool sl_protection_complete(const char *start, int place, int parts, int64_t step, char index[SL_MAX_PATH],
+                            int (*between)(void *arg), void *arg) {
+    struct found found = {.place = place, .parts = parts};
+    snprintf(found.start, sizeof found.start, "%s", start);
+    return !sl_checkpoint_index_name(start, step, index, NULL) && !write_index(&found, index) && found.step == step &&
+           is_whole(index, between, arg);
+}
+
+int64_t sl_protection_find(const char *save, char index[SL_MAX_PATH], bool *whole) {
     struct found latest;
     if (find_latest(save, &latest) < 0) return -1;
-    if (sl_checkpoint_index_name(latest.start, latest.step, index, NULL) || write_index(&latest, index)) return -1;
-    return is_whole(index) ? latest.step : -1;
+    if (whole) *whole = !latest.missing;
+    const bool found = latest.missing ? !sl_checkpoint_index_name(latest.start, latest.step, index, NULL)
+                                      : sl_protection_complete(latest.start, latest.place, latest.parts, latest.step,
+                                                               index, NULL, NULL);
+    return found ? latest.step : -1;
 }

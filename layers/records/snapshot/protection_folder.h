@@ -6,8 +6,11 @@
  * the file layout.json, which is an index of parts (layers/formats/stores/store_parts.h) without a step, and with the
  * parts of two steps, or three on several hosts. A step counts if all its parts are valid and have its number.
  *
- * If a run's coordinates are on two hosts, each host has such a folder, with the same names. Its parts are those of the
- * host's own coordinates, and copies of the others' (layers/records/snapshot/protection_copies.h). */
+ * If a run's coordinates are on several hosts, each host has such a folder, with the same names. Its parts are those of
+ * the host's own coordinates, and copies of those of the host before it
+ * (layers/records/snapshot/protection_copies.h). On more than two hosts, the layout has the note SL_PROTECTION_HOSTS;
+ * a step then counts if those of its parts that have files on this host are valid. The other parts are brought here
+ * when a run begins (layers/records/snapshot/protection_collect.h). */
 #ifndef SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_FOLDER_H
 #define SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_FOLDER_H
 
@@ -19,6 +22,7 @@ SL_BEGIN_C
 #define SL_PROTECTION_PREFIX "shardloop-"
 #define SL_PROTECTION_LAYOUT "layout.json"
 #define SL_PROTECTION_COMMAND "command"
+#define SL_PROTECTION_HOSTS "protection.hosts"
 enum { SL_PROTECTION_PLACES = 3 }; /* the most steps in a start's folder */
 
 /* Writes the folder's name for the directory SAVE, which may not exist yet, to FOLDER. SL_BAD_INPUT if SAVE cannot be
@@ -35,14 +39,24 @@ int sl_protection_make(const char *folder, const char *real, char start[SL_MAX_P
 void sl_protection_part(const char *start, int place, int part, int parts, char path[SL_MAX_PATH]);
 
 /* Looks for the latest step of SAVE that counts, verifies its data, and writes an index, which all readers of
- * checkpoints can open. INDEX receives the path. Returns the step's number; -1: there is none. */
-int64_t sl_protection_find(const char *save, char index[SL_MAX_PATH]);
+ * checkpoints can open. INDEX receives the path. Returns the step's number; -1: there is none. If other hosts have some
+ * parts, the data are not verified and no file is written; *WHOLE (may be NULL) becomes false. */
+int64_t sl_protection_find(const char *save, char index[SL_MAX_PATH], bool *whole);
+/* Verifies the data of STEP in START, of which this host has all PARTS in PLACE, and writes its index, as above. */
+bool sl_protection_complete(const char *start, int place, int parts, int64_t step, char index[SL_MAX_PATH],
+                            int (*between)(void *arg), void *arg);
+/* The number of parts of each step in START; 0: it has no layout. */
+int sl_protection_parts(const char *start);
+/* The number of the step whose part is the file PATH, and the part's root (may be NULL); -1: it is no valid part. */
+int64_t sl_protection_read_part(const char *path, uint64_t *root);
 /* The number of the latest step of SAVE that counts, without an index and without verification; -1: none. */
 int64_t sl_protection_step(const char *save);
 
+/* Whether INDEX is a name of a step in memory. */
+bool sl_protection_is_in_memory(const char *index);
 /* For the processes of a run that continues from INDEX, but on other hosts: their options are those of its notes, which
  * sl_protection_tell writes to a file in SAVE (SL_FAILED if it cannot be written). is_elsewhere returns whether INDEX
- * is a step in the memory of another host, and writes the file's name to PATH. tell_no_more removes the file. */
+ * is a step in the memory of other hosts, and writes the file's name to PATH. tell_no_more removes the file. */
 int sl_protection_tell(const char *save, const char *index, struct sl_error *error);
 bool sl_protection_is_elsewhere(const char *index, const char *save, char path[SL_MAX_PATH]);
 void sl_protection_tell_no_more(const char *save);

@@ -46,9 +46,7 @@ static int train_and_protect(struct worker *worker) {
     struct sl_spmd *self = worker->self;
     const struct sl_checkpoint about = {.seed = 3};
     const struct sl_budget held = self->held;
-    int hosts = 0;
-    SL_TRY(sl_protection_open(job->protection, self, worker->trainer, save, NULL, &about, settings, NULL, &hosts));
-    if (hosts != 1) return sl_fail(self, SL_CHECK_FAILED, "%d hosts", hosts);
+    SL_TRY(sl_protection_open(job->protection, self, worker->trainer, save, NULL, &about, settings, NULL));
     SL_TRY(check_bytes(worker, &held));
     for (int step = 1; step <= STEPS; step++) {
         SL_TRY(train_steps(worker, 0, 1));
@@ -81,7 +79,7 @@ static void the_latest_step_of_all_counts(void **state) {
         const bool lags = i % 2;
         protect(meshes[i / 2], lags ? 3 : -1, false);
         assert_int_equal(sl_protection_step(save), lags ? STEPS - 1 : STEPS);
-        assert_int_equal(sl_protection_find(save, index), lags ? STEPS - 1 : STEPS);
+        assert_int_equal(sl_protection_find(save, index, NULL), lags ? STEPS - 1 : STEPS);
         if (sl_checkpoint_check(index, settings, NULL, &about, &error)) fail_msg("%s", error.message);
         assert_int_equal(about.samples, 8 * about.step);
         assert_int_equal(about.seed, 3);
@@ -112,12 +110,12 @@ static void damaged_parts_do_not_count(void **state) {
     char index[SL_MAX_PATH];
     (void)state;
     protect("data=2,pipe=1,tensor=1", -1, false);
-    assert_int_equal(sl_protection_find(save, index), STEPS);
+    assert_int_equal(sl_protection_find(save, index, NULL), STEPS);
     damage(index, STEPS % 2, 0);
-    assert_int_equal(sl_protection_find(save, index), STEPS - 1);
+    assert_int_equal(sl_protection_find(save, index, NULL), STEPS - 1);
     damage(index, (STEPS - 1) % 2, 5);
     assert_int_equal(sl_protection_step(save), STEPS - 1); /* by its header */
-    assert_int_equal(sl_protection_find(save, index), -1);
+    assert_int_equal(sl_protection_find(save, index, NULL), -1);
     sl_protection_forget(save);
 }
 
