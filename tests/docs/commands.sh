@@ -6,7 +6,7 @@
 # its output.
 #
 # Words that begin with a folder of the repository are files there, or installed headers. sl_NAME and SL_NAME occur in the sources, and so
-# does NAME(): in the one file that its line names, if there is one. Links lead to files and headings. Blocks ```diff are
+# does NAME(): in the one file that its line names, if there is one. FILE.c:LINE is a line that fits. Links lead to files and headings. Blocks ```diff are
 # left out: they show files and lines that are not there yet (extending.sh).
 #
 # Each driver and each example has a row in README.md's table, which names the page that explains it and runs it.
@@ -143,6 +143,20 @@ while read -r page function file; do
     fi
 done <words
 none "the $(wc -l <words) functions that are named are where they are said to be"
+
+# A line of a file, as in a verdict or a debugger: the line makes a call, or the page has its text.
+: >missing
+(cd pages.plain && grep -oE '[A-Za-z0-9_/]+\.[ch]:[0-9]+' $(cat "$work/pages")) | sed 's/:/ /; s/:/ /; s| /| |' | sort -u >words
+while read -r page file line; do
+    path=$(grep -E "(^|/)$file\$" code)
+    [ -e "$source/$path" ] && [ -n "$path" ] || continue # a program of the reader's
+    text=$(sed -n "${line}s/^ *//p" "$source/$path")
+    case $text in
+    *[a-z_]\(*) ;;
+    *) [ -n "$text" ] && grep -qF -- "$text" "$source/$page" || echo "$page: $file:$line is no call, and the page does not have it" >>missing ;;
+    esac
+done <words
+none "the $(wc -l <words) lines of files that are named are there"
 
 # ---- a page for each program ----
 
