@@ -150,7 +150,7 @@ none "the $(wc -l <words) functions that are named are where they are said to be
 while read -r page file line; do
     path=$(grep -E "(^|/)$file\$" code)
     [ -e "$source/$path" ] && [ -n "$path" ] || continue # a program of the reader's
-    text=$(sed -n "${line}s/^ *//p" "$source/$path")
+    text=$(sed -n "${line}{s/^ *//; s| */\*.*||; p}" "$source/$path")
     case $text in
     *[a-z_]\(*) ;;
     *) [ -n "$text" ] && grep -qF -- "$text" "$source/$page" || echo "$page: $file:$line is no call, and the page does not have it" >>missing ;;
