@@ -36,7 +36,7 @@ static unsigned given(unsigned blocks) {
     uint64_t drawn = ptx_options()->seed * 7919 + __atomic_fetch_add(&launches, 1, __ATOMIC_RELAXED);
     drawn = drawn * 6364136223846793005u + 1442695040888963407u;
     drawn = (drawn ^ drawn >> 33) * 6364136223846793005u >> 32;
-    return ptx_options()->counts || drawn % 2 ? blocks : 1 + (unsigned)(drawn / 2) % blocks;
+    return ptx_options()->counts || drawn % 2 || blocks == 1 ? blocks : 1 + (unsigned)(drawn / 2) % (blocks - 1);
 }
 
 static void launch(void *module, const void *kernel, unsigned blocks, unsigned threads, unsigned dynamic,
