@@ -3,9 +3,12 @@ import functools
 import re
 
 import barriers
+import chunks
 import flow
+import shared
 from changes import FLOATS, NUMBER
-from registers import OF_BLOCKS, bounds_a_block, is_of_block, made_of, makers_of, reached, through_moves, uses
+from chunks import asks_for_more_of_its_chunk
+from registers import OF_BLOCKS, bounds_a_block, is_of_block, made_of, makers_of, reached, uses
 
 
 def unread(kernel):
@@ -53,6 +56,11 @@ def adds_nothing(kernel, instruction, new):
         return False
     first = [s for s in makers_of(kernel, instruction.ops[2]) if id(s) not in of_second_turns(kernel)]
     return instruction.ops[2] == "0" or bool(first) and all(s.name == "mov" and not s.guard and s.ops[1] == "0" for s in first)
+
+
+def adds_a_zero(kernel, instruction, new):
+    """A float and zero, added or subtracted: -0 and 0 are added to others next."""
+    return instruction.name in ("add", "sub") and instruction.ops[2] == "0f00000000" and len(new) == 1 and new[0].ops == instruction.ops
 
 
 def narrow_reads(kernel, instruction, new):
@@ -202,16 +210,6 @@ def asks_for_a_second_turn(kernel, s):
     return (s.name == "setp" and s.mods[0] == "lt" and bounds_a_block(kernel, s.ops[2]) and {"%tid.x", "%ntid.x"} <= made_of(kernel, s.ops[1]))
 
 
-def asks_for_more_of_its_chunk(kernel, s, body):
-    """Whether a thread's next lane is before the end of its chunk, min(lane, last) + 1: OpenMP gives threads a lane at a time."""
-    if s.name != "setp" or s.mods[0] != "lt" or not any(t.name == "add" and t.ops == [s.ops[1], s.ops[1], "1"] for t in body):
-        return False
-    ends = through_moves(kernel, s.ops[2])
-    return bool(ends) and all(
-        end.name == "add" and end.ops[2] == "1" and "%tid.x" in made_of(kernel, end.ops[1])
-        and all(t.name == "min" or "%tid.x" == t.ops[1] or t.name == "cvt" for t in through_moves(kernel, end.ops[1])) for end in ends)
-
-
 def no_second_turn(kernel, instruction, new):
     """An element still further is beyond the end, too."""
     if instruction.name != "setp" or len(new) != 2 or new[1].ops[2] != instruction.ops[2]:
@@ -273,10 +271,10 @@ def is_for_a_second_turn(kernel, instruction, new):
 
 
 def goes_on_to_the_end(kernel, instruction, new):
-    """The end of a block's first turn less the elements of a turn of all blocks, which is below 0, so a large number: the second turn has all
-    elements up to the last one."""
+    """The last element of a block's turn less the number of elements in a block, or in a turn of all blocks: if it is below 0, so a large number,
+    the turn has all elements up to the last one; otherwise none. So block 0 has all of them in its first turn, or the second turn has."""
     return (instruction.name == "add" and new[0].name == "sub" and all(s.name == "min" for s in uses(kernel, instruction.ops[0]))
-            and "%nctaid.x" in made_of(kernel, instruction.ops[2]) <= {"%nctaid.x", "number"})
+            and "%nctaid.x" in made_of(kernel, instruction.ops[2]) <= OF_BLOCKS - {"%ctaid.x"})
 
 
 def one_more_of_a_chunk(kernel, instruction, new):
@@ -288,12 +286,37 @@ def one_more_of_a_chunk(kernel, instruction, new):
         s.name == "add" and bounds_a_block(kernel, s.ops[0]) and all(t.name == "min" for t in uses(kernel, s.ops[0])) for s in ends)
 
 
+def is_remainder(kernel, register):
+    """Whether a register is n - n / blocks * blocks: so many of the first blocks have one element more."""
+    rest = makers_of(kernel, register)
+    product = makers_of(kernel, rest[0].ops[2]) if len(rest) == 1 and rest[0].name == "sub" else []
+    return len(product) == 1 and product[0].name == "mul" and any(made_of(kernel, o) == {"%nctaid.x"} for o in product[0].ops[1:])
+
+
+def gives_one_more(kernel, instruction, new):
+    """A block more is taken to have an element of the remainder: its first element is the same."""
+    if instruction.name != "setp" or made_of(kernel, instruction.ops[2]) != {"%ctaid.x"} or not is_remainder(kernel, instruction.ops[1]):
+        return False
+    if len(new) == 1:
+        return (instruction.mods[0], new[0].mods[0]) in (("gt", "ge"), ("le", "lt"))
+    return new[0].name == "add" and new[0].ops[1:] == [instruction.ops[1], "1"]
+
+
+def gives_more_of_a_remainder(kernel, instruction, new):
+    """The remainder is larger: block b has n / blocks + 1 elements if b is less, and begins where block b - 1 ends, whatever the remainder is."""
+    if instruction.name == "sub":
+        return new[0].name == "add" and is_remainder(kernel, instruction.ops[0])
+    if instruction.name != "mul" or len(new) != 2 or new[0].ops[2] != "-1" or made_of(kernel, new[0].ops[1]) != {"%nctaid.x"}:
+        return False
+    return all(s.name == "sub" and is_remainder(kernel, s.ops[0]) for s in uses(kernel, instruction.ops[0]))
+
+
 def the_next_block_has_it(kernel, instruction, new):
     """A block takes more rows or elements, which the others have, too: both compute it from arrays that none of them changes. If one
     array is read and changed under two names, they do not: so tests have their say first."""
     one_more = instruction.name == "min" and len(new) == 2 and new[1].ops[2] == instruction.ops[2]
     more = (one_more or goes_on_to_the_end(kernel, instruction, new)) and bounds_a_block(kernel, instruction.ops[1])
-    if not more and not one_more_of_a_chunk(kernel, instruction, new):
+    if not more and not any(test(kernel, instruction, new) for test in (one_more_of_a_chunk, gives_one_more, gives_more_of_a_remainder)):
         return False
     if any(s.name in ("atom", "red", "call") for s in kernel.statements if hasattr(s, "ops")):
         return False
@@ -388,6 +411,8 @@ REASONS = [
     ("a block has an element for each thread", no_second_turn),
     ("threads take no second turn", is_for_a_second_turn),
     ("a chunk has a lane", goes_past_its_chunk),
+    ("a chunk begins and ends with a lane", lambda kernel, *change: chunks.begins_past_its_chunk(kernel, flow.make_blocks(kernel), *change)),
+    ("lane and end are equal", lambda kernel, *change: chunks.swaps_equal_numbers(kernel, flow.make_blocks(kernel), *change)),
     ("all threads store the same", all_store_the_same),
     ("both are equal where it differs", the_larger),
     ("it adds zero", adds_nothing),
@@ -403,6 +428,8 @@ REASONS = [
 LATE_REASONS = [
     ("the next block has that row, too, and stores the same", the_next_block_has_it),
     ("no kernel is launched for no row or column", asks_for_none),
+    ("a zero has another sign", adds_a_zero),
+    ("an element is before the end", chunks.asks_for_the_first_of_some),
 ]
 
 
@@ -435,4 +462,8 @@ def supposed(module, kernel, instruction, new):
     """The reason why no test will notice NEW, if none has."""
     if is_for_own_elements(module, kernel, instruction, new):
         return "each element that it keeps apart has its own thread"
+    if shared.is_overwritten(kernel, shared_of(module, kernel), instruction, new):
+        return "another store comes before each load"
+    if shared.begins_at_zero(kernel, shared_of(module, kernel), instruction, new):
+        return "a sum begins at zero"
     return next((reason for reason, test in LATE_REASONS if test(kernel, instruction, new)), None)
