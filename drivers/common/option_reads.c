@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "drivers/common/identity.h"
+#include "spmd/mesh.h"
 
 enum { NAME = 64, MOST_TEXT = 400 };
 
@@ -53,12 +54,19 @@ static bool is_on(const char *value) {
     return true;
 }
 
+/* Whether MESH has several coordinates along AXIS. A text that is no mesh is refused elsewhere. */
+static bool divides(const char *mesh, const char *axis) {
+    struct sl_mesh parsed;
+    struct sl_error error = {0};
+    return sl_mesh_parse(&parsed, mesh, &error) || sl_mesh_axis_size(&parsed, axis) > 1;
+}
+
 static bool is_among(const char *value, const struct term *term) {
     char one[NAME];
     for (const char *at = term->values, *end = at + term->length; at < end; at += *at == '/') {
         const size_t rest = (size_t)(end - at), word = strcspn(at, "/"), length = word < rest ? word : rest;
         snprintf(one, sizeof one, "%.*s", (int)length, at);
-        if (!fnmatch(one, value, 0)) return true;
+        if (*one == '+' ? divides(value, one + 1) : !fnmatch(one, value, 0)) return true;
         at += length;
     }
     return false;
@@ -89,6 +97,9 @@ static bool is_read(const struct sl_options *options, const char *condition) {
 static int tell_term(const struct term *term, char *text, size_t size) {
     if (term->command) return snprintf(text, size, "%s %s", term->negated ? "not by" : "by", term->name);
     int used = snprintf(text, size, "%s --%s", term->negated ? "without" : "with", term->name);
+    if (term->length && *term->values == '+' && (size_t)used < size)
+        return used +
+               snprintf(text + used, size - (size_t)used, " %.*s=2 or more", (int)term->length - 1, term->values + 1);
     for (size_t i = 0; i < term->length && (size_t)used < size; i++) {
         const char one[] = {term->values[i], 0}, *const before = i ? "" : " ";
         const char *const word = *one == '/' ? " or " : *one != '*' ? one : i ? "..." : "";

@@ -62,7 +62,8 @@ struct sl_option {
     const char *read; /* condition under which the option is read, such as "experts", "!chat",
                        * "attention=gqa&rope-dim", "sample-every|@generate"; NULL: always. If given but not read, it
                        * is refused. NAME: option NAME has a value other than no, none and 0; NAME=A/B: one of these
-                       * values, as shell patterns; @NAME: the command is NAME; ! negates */
+                       * values, as shell patterns; mesh=+AXIS: the mesh has several coordinates along AXIS; @NAME: the
+                       * command is NAME; ! negates */
     const char
         *unless; /* "steps|mesh": not taken from a checkpoint if one of these is given with another value than there */
 };

@@ -124,7 +124,7 @@ const struct sl_option transformer_schedule_table[] = {
              "each microbatch's rows, in one loop; batch: as rows, and the lookup of a part of the microbatches in "
              "another loop (schedule rotating-inputs)"},
     {"tensor-pieces", SL_OPTION_INTEGER, FIELD(tensor_pieces), .min = 1, .max = 64, .keep = SL_KEPT_FREE,
-     .read = "mesh=*tensor=*|plan",
+     .read = "mesh=+tensor|plan",
      .help = "with an axis tensor, pieces of a microbatch's rows; some are multiplied while others are sent"},
     {"keep-logits", SL_OPTION_SWITCH, FIELD(keep_logits), .keep = SL_KEPT_FREE,
      .help = "with more than 4096 tokens, save the logits until the table's gradient instead of computing them again"},

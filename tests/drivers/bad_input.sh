@@ -413,8 +413,8 @@ refuses 'of a vocabulary of 5 tokens, in shares of 2, the last of the 4 coordina
     $train --vocab-size 5 --vocabulary-parallel --mesh tensor=4
 
 refuses '--tensor-pieces: "0" is not an integer from 1 to 64' $train --tensor-pieces 0
-refuses '--tensor-pieces: is read only with --mesh tensor=..., or with --plan' $train --mesh data=2 --tensor-pieces 2
-refuses '--tensor-pieces: is read only with --mesh tensor=...' $evaluate --mesh data=2 --tensor-pieces 2
+refuses '--tensor-pieces: is read only with --mesh tensor=2 or more, or with --plan' $train --mesh data=2 --tensor-pieces 2
+refuses '--tensor-pieces: is read only with --mesh tensor=2 or more' $evaluate --mesh data=2,tensor=1 --tensor-pieces 2
 refuses 'rows of a microbatch do not divide into 7 pieces' $train --mesh tensor=2 --tensor-pieces 7
 refuses 'its rows cannot move over "tensor" in 2 pieces, as sums over it are those of leaves' \
     $train --mesh tensor=2 --exact tensor=2 --tensor-pieces 2
