@@ -14,7 +14,7 @@
 SL_BEGIN_C
 
 /* How a block's tokens see the other blocks. */
-enum sl_context_way { SL_CONTEXT_BY_GATHER, SL_CONTEXT_BY_RING, SL_CONTEXT_BY_HEADS };
+enum sl_context_way { SL_CONTEXT_BY_GATHER, SL_CONTEXT_BY_RING, SL_CONTEXT_BY_HEADS, SL_CONTEXT_BY_LATENTS };
 
 struct sl_cut {
     int parts, part; /* parts 0 counts as 1 */

@@ -4,15 +4,19 @@
 #include "drivers/transformer/transformer.h"
 #include "spmd/device/device.h"
 
-const char *const transformer_context_ways[] = {
-    [SL_CONTEXT_BY_GATHER] = "gather", [SL_CONTEXT_BY_RING] = "ring", [SL_CONTEXT_BY_HEADS] = "heads", NULL};
+const char *const transformer_context_ways[] = {[SL_CONTEXT_BY_GATHER] = "gather",
+                                                [SL_CONTEXT_BY_RING] = "ring",
+                                                [SL_CONTEXT_BY_HEADS] = "heads",
+                                                [SL_CONTEXT_BY_LATENTS] = "latents",
+                                                NULL};
 const struct sl_option transformer_context_table[] = {
-    {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by), .value = "gather|ring|heads",
-     .keep = SL_KEPT_FREE, .read = "mesh=*context=*",
+    {"context-by", SL_OPTION_CHOICE, offsetof(struct transformer_config, context_by),
+     .value = "gather|ring|heads|latents", .keep = SL_KEPT_FREE, .read = "mesh=+context",
      .help = "with an axis context, how tokens see those of other coordinates, each of which has two blocks of a "
              "sequence: gather: each coordinate gathers all keys and values of a layer; ring: it "
              "attends to the keys of one coordinate while those of the next are sent; heads: coordinates exchange "
-             "rows for heads, and each computes some of the heads for all tokens. --zero and --fsdp shard over this "
+             "rows for heads, and each computes some of the heads for all tokens; latents: as gather, but of latents, "
+             "from which each coordinate computes all keys and values. --zero and --fsdp shard over this "
              "axis, too"},
     {0},
 };
@@ -24,16 +28,17 @@ static const char *refused(const struct transformer_job *job, bool leaves) {
     const struct sl_training_options *training = &config->training;
     const char *const command[] = {
         [TRANSFORMER_GENERATE] = "transformer generate", [TRANSFORMER_EXPORT] = "transformer export"};
-    return command[job->command]                                  ? command[job->command]
-           : config->experts                                      ? "--experts"
-           : config->sample_every                                 ? "--sample-every"
-           : leaves && config->context_by == SL_CONTEXT_BY_HEADS  ? "--context-by heads"
-           : leaves && config->context_by == SL_CONTEXT_BY_RING   ? "--context-by ring"
-           : leaves && training->offload & SL_OFFLOAD_ACTIVATIONS ? "--offload activations"
-           : leaves && training->fsdp                             ? "--fsdp"
-           : leaves && training->zero == 2                        ? "--zero 2"
-           : leaves && config->spread_head                        ? "--spread-head"
-                                                                  : NULL;
+    return command[job->command]                                   ? command[job->command]
+           : config->experts                                       ? "--experts"
+           : config->sample_every                                  ? "--sample-every"
+           : leaves && config->context_by == SL_CONTEXT_BY_HEADS   ? "--context-by heads"
+           : leaves && config->context_by == SL_CONTEXT_BY_RING    ? "--context-by ring"
+           : leaves && config->context_by == SL_CONTEXT_BY_LATENTS ? "--context-by latents"
+           : leaves && training->offload & SL_OFFLOAD_ACTIVATIONS  ? "--offload activations"
+           : leaves && training->fsdp                              ? "--fsdp"
+           : leaves && training->zero == 2                         ? "--zero 2"
+           : leaves && config->spread_head                         ? "--spread-head"
+                                                                   : NULL;
 }
 
 int transformer_context_way(const char *word) {

@@ -61,6 +61,13 @@ struct sl_module *sl_sharded_dense(const char *name, int in, int out, int segmen
  * from the coordinates that have them. Collective over the coordinates that share the kernel. Call it only if there
  * were caches, or no FSDP in bf16, when the module was planned. */
 int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *context, float *y);
+/* With BY_COLUMNS, a sharded_dense without adapters and with one segment of x computes no products: its parent does, by
+ * sl_sharded_dense_columns. In I the parent passes the gradients KERNEL [IN, own columns of y] and BIAS [own columns]
+ * of each of the call's microbatches to sl_sharded_dense_give, which is collective, then calls backward_input; W adds
+ * these gradients. Call it before the module is planned. */
+void sl_sharded_dense_by_columns(struct sl_module *module, bool by_columns);
+int sl_sharded_dense_give(const struct sl_module *module, struct sl_context *context, size_t microbatch,
+                          const float *kernel, const float *bias);
 /* As sl_sharded_dense, but every coordinate along the axis has all columns of y (psum). Each receives its own summand
  * of dy; backward sums them. */
 struct sl_module *sl_summed_dense(const char *name, int in, int out, int segments_in,

@@ -36,6 +36,7 @@ values loss >single
 same --mesh context=2
 same --mesh context=2 --context-by heads
 same --mesh context=2 --context-by ring
+same --mesh data=2,context=2,tensor=2 --context-by latents --zero 2 --no-fsdp --checked --check-replicas
 same --mesh context=2,data=1,pipe=2 --no-fsdp
 
 # ---- memory elsewhere: the same losses ----
@@ -46,6 +47,7 @@ call train $own --batch 8 --steps 4 --json $options --mesh data=1
 values loss >single
 same --mesh data=1,context=2
 same --mesh data=1,context=4 --context-by ring
+same --mesh data=1,context=4 --context-by latents
 same --mesh data=2,context=2,pipe=2 --accumulate 2
 same --mesh data=1,context=4,tensor=2 --storage f32 --checked
 
@@ -93,6 +95,7 @@ for options in '--data text --evaluate-batches 2 --batch 8' '--eval-data text --
     scores --mesh data=1,context=3 $options
     scores --mesh data=2,context=2,pipe=2 --context-by heads $options
     scores --mesh context=4 --context-by ring $options
+    scores --mesh context=2,tensor=2 --context-by latents $options
 done
 
 # ---- conversations: tokens that are not scored, padding, several in a sequence ----
@@ -163,7 +166,7 @@ wrong 'mesh axis "context": it comes after "data"' train $own --mesh context=2,d
 for option in '--experts 4' '--sample-every 1'; do
     wrong "mesh axis \"context\": ${option%% *} does not take" train $own $two $option
 done
-for way in ring heads; do
+for way in ring heads latents; do
     wrong "mesh axis \"context\": --context-by $way does not take" train $own $two --exact context=2 --context-by $way
 done
 wrong 'mesh axis "context": --offload activations does not take' train $own $two --exact context=2 --offload activations
@@ -171,9 +174,13 @@ call train $own --mesh data=1,context=8 --context-by heads # any coordinate tell
 [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] &&
     grep -qE 'train: coordinate [0-7] .*: blocks.0.layers.0.mla.heads: 4 of queries and 4 of keys' err
 point "refused: heads that do not divide over context, by name"
+call train $own $two --context-by latents --attention gqa
+[ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q "gqa.latents: only latent attention has latents" err
+point 'refused: latents of attention without them, by name'
 wrong 'mesh axis "context": its 5 coordinates have 2 blocks' evaluate --data text --params run --mesh data=1,context=5
-wrong '--context-by: is read only with --mesh context=...' evaluate --data text --params run --context-by heads
+wrong '--context-by: is read only with --mesh context=2 or more' evaluate --data text --params run --context-by heads
 wrong 'mesh axis "context": transformer generate does not take' generate --prompt jack $two
-wrong '--context-by: "rings" is not one of gather|ring|heads' train $own $two --context-by rings
-wrong '--context-by: is read only with --mesh context=...' train $own --context-by gather
+wrong '--context-by: "rings" is not one of gather|ring|heads|latents' train $own $two --context-by rings
+wrong '--context-by: is read only with --mesh context=2 or more' train $own --context-by gather
+wrong '--context-by: is read only with --mesh context=2 or more' train $own --mesh context=1 --context-by ring
 plan

@@ -16,77 +16,6 @@
 #include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 
-/* ---- communication ---- */
-
-/* Makes CALL, which gathers values from SHARD over the data group; if the members' memory can be read, they need not
- * take part. */
-static int gather_values(const struct sl_module *module, struct sl_context *context, const void *shard,
-                         struct sl_collective call) {
-    const char *const *memory = context->groups->memory[own(module)->data_group];
-    if (!memory) return sl_communicate(context, call);
-    const size_t offset = (size_t)((const char *)shard - (const char *)context->parameters->memory);
-    const void *input[call.group->size];
-    for (int i = 0; i < call.group->size; i++) input[i] = memory[i] + offset;
-    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
-    const int status = sl_gather_from(context->self, input, call);
-    sl_profile_end(context->profile, before);
-    return status;
-}
-
-/* Sets *KERNEL [in, whole] to the kernel in its stored type. */
-static int gather_kernel(const struct sl_module *module, struct sl_context *context, const void **kernel) {
-    const struct sharded *dense = own(module);
-    const struct sl_group *data = sl_group_of(context, dense->data_group);
-    if (dense->gathered >= 0) {
-        *kernel = sl_gathered_kernel(context->gathers, dense->gathered);
-        return SL_OK;
-    }
-    const void *shard = *kernel = sl_products_kernel(&dense->products, module, context);
-    if (!data || sl_parameter_is_whole(context->parameters, module->parameter[SL_AFFINE_KERNEL])) return SL_OK;
-    void *all = sl_at(context, &dense->kernel);
-    *kernel = all;
-    const size_t shape[] = {sl_sharded_runs(dense), sl_sharded_run(dense) / (size_t)data->size};
-    return gather_values(module, context, shard,
-                         sl_describe_all_gather_dim(data, dense->products.kernel, shard, all, 2, shape, 1));
-}
-
-/* The same as sl_sharded_dense_columns for kernels stored as bf16. */
-static int widen_columns(const struct sl_module *module, struct sl_context *context, float *y) {
-    const struct sharded *dense = own(module);
-    const struct sl_group *peers = sl_group_of(context, dense->group);
-    const size_t in = (size_t)module->in, whole = (size_t)dense->whole, segments = (size_t)dense->segments_out;
-    const size_t shape[] = {in, segments, whole / segments};
-    const void *kernel;
-    SL_TRY(gather_kernel(module, context, &kernel));
-    if (peers) {
-        void *all = sl_at(context, &dense->exchanged);
-        SL_TRY(sl_communicate(context, sl_describe_all_to_all(peers, SL_BF16, kernel, all, 3, shape, 2, 0)));
-        kernel = all;
-    }
-    context->kernels->widen_bf16(in * whole, kernel, y);
-    return SL_OK;
-}
-
-int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *context, float *y) {
-    const struct sharded *dense = own(module);
-    const struct sl_group *data = sl_group_of(context, dense->data_group), *peers = sl_group_of(context, dense->group);
-    const size_t in = (size_t)module->in, whole = (size_t)dense->whole, segments = (size_t)dense->segments_out;
-    const size_t shape[] = {in, segments, whole / segments};
-    if (context->parameters->working_bf16) return widen_columns(module, context, y);
-    const float *kernel = sl_value(module, context, SL_AFFINE_KERNEL);
-    const bool gathers = data && !sl_parameter_is_whole(context->parameters, module->parameter[SL_AFFINE_KERNEL]);
-    if (gathers) {
-        const size_t shard[] = {in, whole / (size_t)data->size};
-        float *all = peers ? sl_at(context, &dense->kernel) : y;
-        SL_TRY(
-            gather_values(module, context, kernel, sl_describe_all_gather_dim(data, SL_F32, kernel, all, 2, shard, 1)));
-        kernel = all;
-    }
-    if (peers) return sl_communicate(context, sl_describe_all_to_all(peers, SL_F32, kernel, y, 3, shape, 2, 0));
-    if (!gathers) context->kernels->sequence->copy_block(in, whole, kernel, whole, y, whole);
-    return SL_OK;
-}
-
 /* ---- forward and backward ---- */
 
 /* Adds this coordinate's columns of the bias to Y [rows, out], segment by segment, and writes Y in the form of the
@@ -125,7 +54,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     const void *kernel;
     if (context->unread) return SL_OK;
     float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
-    SL_TRY(gather_kernel(module, context, &kernel));
+    SL_TRY(sl_sharded_kernel(module, context, &kernel));
     if (dense->pieces > 1) {
         const size_t count = (size_t)context->rows * (size_t)module->in;
         const void *a = sl_products_operand(&dense->products, context, &dense->products.x, count, sl_rows_f32(x));
@@ -187,7 +116,7 @@ static int backward_in_pieces(const struct sl_module *module, struct sl_context 
     const struct sharded *dense = own(module);
     const void *kernel;
     const float *all;
-    SL_TRY(gather_kernel(module, context, &kernel));
+    SL_TRY(sl_sharded_kernel(module, context, &kernel));
     SL_TRY(sl_sharded_gradient_in_pieces(module, context, moved, kernel, &all, dx));
     const bool stored = dense->products.input_gradient.dtype == SL_BF16;
     if (adds_rows(module, context)) add_rows(module, context, all, stored ? (const void *)all : NULL);
@@ -204,10 +133,11 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     const uint16_t *stored;
     const void *kernel;
     (void)x;
+    if (dense->by_columns) return SL_OK;
     SL_TRY(gather_input_gradient(module, context, dy, &all, &stored));
     if (adds_rows(module, context)) add_rows(module, context, all, stored);
     if (!dx) return SL_OK; /* peers do not need it either: they are in the same stage */
-    SL_TRY(gather_kernel(module, context, &kernel));
+    SL_TRY(sl_sharded_kernel(module, context, &kernel));
     const void *a =
         stored && sl_reads_copy(&module->y)
             ? stored
@@ -224,6 +154,7 @@ static int multiply_gradient(const struct sl_module *module, struct sl_context *
     const struct sharded *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
+    if (dense->by_columns) return sl_sharded_add_given(module, context, accumulate, gradient);
     if (dense->leaves.count > 1)
         return sl_leaf_products_weight_gradient(context, &dense->leaves, products, x, b, accumulate, gradient);
     const size_t count = rows * (size_t)module->in;
@@ -282,7 +213,7 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
         context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
                                       context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK; /* on all peers */
-    if (peers && !is_gathered(module, context, dy)) {
+    if (peers && !dense->by_columns && !is_gathered(module, context, dy)) {
         if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, sl_saved_dy(context, dy));
         SL_TRY(sl_sharded_gather(module, context, rows, sums ? SL_F32 : context->saved.dy, dy, &all));
     }

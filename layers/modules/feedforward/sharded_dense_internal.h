@@ -1,5 +1,5 @@
 /* sharded_dense_internal.h - the state of sharded_dense.c, and the movement of its rows over the axis
- * (sharded_moves.c). */
+ * and of its kernel (sharded_moves.c). */
 #ifndef SL_LAYERS_MODULES_FEEDFORWARD_SHARDED_DENSE_INTERNAL_H
 #define SL_LAYERS_MODULES_FEEDFORWARD_SHARDED_DENSE_INTERNAL_H
 
@@ -21,6 +21,7 @@ struct sharded {
     int gathered;          /* the kernel's number in the plan's gathers, which are used with its scatters; or -1 */
     int asked, pieces; /* pieces of a microbatch's rows, moved one after another (sharded_moves.c): requested, planned;
                           1: all at once */
+    bool by_columns;   /* the parent computes products (sl_sharded_dense_by_columns) */
     bool adds_up;      /* sums of products of peers or of leaves; the bias is added afterwards */
     struct sl_products products;
     struct sl_leaf_products leaves;
@@ -30,6 +31,7 @@ struct sharded {
     struct sl_place shard;     /* a shard of that gradient, to be added */
     struct sl_place exchanged; /* the kernel as bf16, for sl_sharded_dense_columns */
     struct sl_place sums;      /* [whole]: the microbatch's gradient of the bias */
+    struct sl_place given;     /* [in, whole]: the microbatch's gradient of the kernel, if the parent computes it */
 };
 
 static inline const struct sharded *own(const struct sl_module *module) { return (const struct sharded *)module; }
@@ -59,6 +61,13 @@ int sl_sharded_plan(struct sl_module *module, struct sl_plan *plan);
 
 /* The products of a planned sharded or summed dense MODULE, if forward's is all of y; otherwise NULL. */
 struct sl_products *sl_sharded_dense_products(struct sl_module *module);
+
+/* Sets *KERNEL [in, whole] to the kernel in its stored type. */
+int sl_sharded_kernel(const struct sl_module *module, struct sl_context *context, const void **kernel);
+/* Plans a module whose parent computes its products. */
+int sl_sharded_plan_columns(struct sharded *dense, struct sl_plan *plan);
+/* GRADIENT [in, whole] (+)= the gradients that W's microbatches were given. */
+int sl_sharded_add_given(const struct sl_module *module, struct sl_context *context, bool accumulate, float *gradient);
 
 /* Sets *ALL [rows, whole] to all of DY [rows, out], which is of TYPE; if dy must be summed, it is float32. */
 int sl_sharded_gather(const struct sl_module *module, struct sl_context *context, size_t rows, enum sl_dtype type,

@@ -1,10 +1,150 @@
-/* sharded_moves.c - moves the rows of sharded_dense.c over the axis: at once, or in pieces beside their products. */
+/* sharded_moves.c - moves the rows of sharded_dense.c over the axis: at once, or in pieces beside their products. Also
+ * gathers its kernel, or turns it to columns of the axis's coordinates, and their gradients back to rows. */
 #include "layers/modules/feedforward/sharded_dense_internal.h"
 #include "layers/modules/sharded_channels.h"
+#include "layers/modules/transformer_modules.h"
+#include "spmd/device/device.h"
 
 #include <stdio.h>
 
-/* ---- at once ---- */
+/* ---- the kernel ---- */
+
+/* Makes CALL, which gathers values from SHARD over the data group; if the members' memory can be read, they need not
+ * take part. */
+static int gather_values(const struct sl_module *module, struct sl_context *context, const void *shard,
+                         struct sl_collective call) {
+    const char *const *memory = context->groups->memory[own(module)->data_group];
+    if (!memory) return sl_communicate(context, call);
+    const size_t offset = (size_t)((const char *)shard - (const char *)context->parameters->memory);
+    const void *input[call.group->size];
+    for (int i = 0; i < call.group->size; i++) input[i] = memory[i] + offset;
+    const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_COMMUNICATION);
+    const int status = sl_gather_from(context->self, input, call);
+    sl_profile_end(context->profile, before);
+    return status;
+}
+
+int sl_sharded_kernel(const struct sl_module *module, struct sl_context *context, const void **kernel) {
+    const struct sharded *dense = own(module);
+    const struct sl_group *data = sl_group_of(context, dense->data_group);
+    if (dense->gathered >= 0) {
+        *kernel = sl_gathered_kernel(context->gathers, dense->gathered);
+        return SL_OK;
+    }
+    const void *shard = *kernel = sl_products_kernel(&dense->products, module, context);
+    if (!data || sl_parameter_is_whole(context->parameters, module->parameter[SL_AFFINE_KERNEL])) return SL_OK;
+    void *all = sl_at(context, &dense->kernel);
+    *kernel = all;
+    const size_t shape[] = {sl_sharded_runs(dense), sl_sharded_run(dense) / (size_t)data->size};
+    return gather_values(module, context, shard,
+                         sl_describe_all_gather_dim(data, dense->products.kernel, shard, all, 2, shape, 1));
+}
+
+/* The same as sl_sharded_dense_columns for kernels stored as bf16. */
+static int widen_columns(const struct sl_module *module, struct sl_context *context, float *y) {
+    const struct sharded *dense = own(module);
+    const struct sl_group *peers = sl_group_of(context, dense->group);
+    const size_t in = (size_t)module->in, whole = (size_t)dense->whole, segments = (size_t)dense->segments_out;
+    const size_t shape[] = {in, segments, whole / segments};
+    const void *kernel;
+    SL_TRY(sl_sharded_kernel(module, context, &kernel));
+    if (peers) {
+        void *all = sl_at(context, &dense->exchanged);
+        SL_TRY(sl_communicate(context, sl_describe_all_to_all(peers, SL_BF16, kernel, all, 3, shape, 2, 0)));
+        kernel = all;
+    }
+    context->kernels->widen_bf16(in * whole, kernel, y);
+    return SL_OK;
+}
+
+int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *context, float *y) {
+    const struct sharded *dense = own(module);
+    const struct sl_group *data = sl_group_of(context, dense->data_group), *peers = sl_group_of(context, dense->group);
+    const size_t in = (size_t)module->in, whole = (size_t)dense->whole, segments = (size_t)dense->segments_out;
+    const size_t shape[] = {in, segments, whole / segments};
+    if (context->parameters->working_bf16) return widen_columns(module, context, y);
+    const float *kernel = sl_value(module, context, SL_AFFINE_KERNEL);
+    const bool ahead = dense->by_columns && dense->gathered >= 0;
+    const bool gathers =
+        data && !ahead && !sl_parameter_is_whole(context->parameters, module->parameter[SL_AFFINE_KERNEL]);
+    if (ahead) kernel = sl_gathered_kernel(context->gathers, dense->gathered);
+    if (gathers) {
+        const size_t shard[] = {in, whole / (size_t)data->size};
+        float *all = peers ? sl_at(context, &dense->kernel) : y;
+        SL_TRY(
+            gather_values(module, context, kernel, sl_describe_all_gather_dim(data, SL_F32, kernel, all, 2, shard, 1)));
+        kernel = all;
+    }
+    if (peers) return sl_communicate(context, sl_describe_all_to_all(peers, SL_F32, kernel, y, 3, shape, 2, 0));
+    if (!gathers) context->kernels->sequence->copy_block(in, whole, kernel, whole, y, whole);
+    return SL_OK;
+}
+
+/* ---- products by the parent ---- */
+
+void sl_sharded_dense_by_columns(struct sl_module *module, bool by_columns) {
+    ((struct sharded *)module)->by_columns = by_columns;
+}
+
+/* The parent takes the columns in forward and in I, and gives their gradient in I. */
+static void count(const struct sharded *dense, const struct sl_plan *plan) {
+    const double kernel = (double)dense->module.in * dense->whole, each = 1.0 / (double)sl_plan_run(plan);
+    const double bytes = kernel * (double)sl_dtype_size(dense->products.kernel), size = sizeof(float);
+    const char *data = dense->data_group < 0 ? NULL : plan->groups->group[dense->data_group].name;
+    const bool trains = sl_plan_trains(plan, SL_AFFINE_KERNEL);
+    if (dense->gathered >= 0 && plan->load && !plan->parameters->wholes) plan->load->loop[plan->loop].gathered += bytes;
+    for (enum sl_load_part part = SL_LOAD_FORWARD; part <= (plan->forward_only ? SL_LOAD_FORWARD : SL_LOAD_INPUT);
+         part++) {
+        if (dense->gathered < 0) sl_load_call(plan, part, SL_ALL_GATHER, data, bytes * each, each);
+        sl_load_call(plan, part, SL_ALL_TO_ALL, dense->axis, bytes * each, each);
+    }
+    if (!trains) return;
+    sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_TO_ALL, dense->axis, kernel * size, 1);
+    sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, dense->axis, dense->whole * size, 1);
+    sl_load_floats(plan, SL_LOAD_WEIGHT, SL_LOAD_MOVES, 2 * kernel);
+    sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM_SCATTER, data, kernel * size / plan->wgrad_group,
+                 1.0 / plan->wgrad_group);
+}
+
+int sl_sharded_plan_columns(struct sharded *dense, struct sl_plan *plan) {
+    struct sl_module *module = &dense->module;
+    const size_t whole = (size_t)dense->whole;
+    sl_products_release(&dense->products);
+    dense->products = (struct sl_products){.kernel = sl_plan_kernel_type(plan)};
+    if (dense->products.kernel == SL_BF16) sl_plan_rounded_values(plan);
+    module->x = module->y = (struct sl_use){.lasts = SL_UNTIL_RETURN};
+    if (plan->load) count(dense, plan);
+    if (sl_plan_trains(plan, SL_AFFINE_BIAS)) SL_TRY(sl_plan_array(plan, whole, SL_FROM_INPUT, &dense->sums));
+    if (!sl_plan_trains(plan, SL_AFFINE_KERNEL)) return SL_OK;
+    return sl_plan_array(plan, (size_t)module->in * whole, SL_FROM_INPUT, &dense->given);
+}
+
+int sl_sharded_dense_give(const struct sl_module *module, struct sl_context *context, size_t microbatch,
+                          const float *kernel, const float *bias) {
+    const struct sharded *dense = own(module);
+    const struct sl_group *peers = sl_group_of(context, dense->group);
+    const size_t in = (size_t)module->in, whole = (size_t)dense->whole, segments = (size_t)dense->segments_out;
+    const size_t out = (size_t)module->out / segments, shape[] = {in * whole / (out * segments), segments, out};
+    const bool trains = !sl_is_frozen(module, context, SL_AFFINE_KERNEL),
+               adds = !sl_is_frozen(module, context, SL_AFFINE_BIAS);
+    float *const given = (float *)sl_at(context, &dense->given) + microbatch * in * whole;
+    float *const sums = (float *)sl_at(context, &dense->sums) + microbatch * whole;
+    if (!peers && trains) sl_device.copy(given, kernel, in * whole * sizeof *given);
+    if (!peers && adds) sl_device.copy(sums, bias, whole * sizeof *sums);
+    if (!peers) return SL_OK;
+    if (trains) SL_TRY(sl_communicate(context, sl_describe_all_to_all(peers, SL_F32, kernel, given, 3, shape, 0, 2)));
+    if (!adds) return SL_OK;
+    return sl_communicate(context, sl_describe_all_gather_dim(peers, SL_F32, bias, sums, 2, shape + 1, 1));
+}
+
+int sl_sharded_add_given(const struct sl_module *module, struct sl_context *context, bool accumulate, float *gradient) {
+    const struct sharded *dense = own(module);
+    context->kernels->column_sums((size_t)context->wgrad_group, (size_t)module->in * (size_t)dense->whole,
+                                  sl_at(context, &dense->given), accumulate, gradient);
+    return SL_OK;
+}
+
+/* ---- rows at once ---- */
 
 /* TO [count] = the sum of all peers' FROM. */
 static int sum_all(const struct sl_module *module, struct sl_context *context, const void *from, float *to,
@@ -41,7 +181,7 @@ int sl_sharded_add_up(const struct sl_module *module, struct sl_context *context
     return sl_communicate(context, sl_describe_shares_of_sum(by_tree, peers, share, y, 3, move.shape, move.dim));
 }
 
-/* ---- in pieces ---- */
+/* ---- rows in pieces ---- */
 
 /* The pieces of a call, and the unfinished moves. */
 struct walk {

@@ -38,18 +38,21 @@ static int plan_gather(struct sharded *dense, struct sl_plan *plan) {
     return dense->gathered < 0 ? sl_error_set(plan->error, SL_FAILED, "no memory to gather kernels") : SL_OK;
 }
 
-static void plan_workspace(struct sharded *dense, struct sl_plan *plan) {
-    const size_t in = (size_t)dense->module.in, out = (size_t)dense->whole;
+static void plan_rows(struct sharded *dense, struct sl_plan *plan) {
     const bool trains = sl_plan_trains(plan, SL_AFFINE_KERNEL);
     const size_t group = (size_t)plan->rows * (size_t)(trains ? plan->wgrad_group : 1);
     const size_t rows = sl_plan_rows(plan) > group ? sl_plan_rows(plan) : group;
-    const bool working = plan->parameters->working_bf16;
-    const bool rounds_only = !trains && sl_plan_kernel_type(plan) == SL_BF16 && (working || !plan->caches);
-    if (dense->group >= 0 && working && plan->caches)
-        sl_plan_workspace(plan, in * out * sizeof(uint16_t), &dense->exchanged);
-    if (dense->group >= 0) sl_plan_workspace(plan, rows * out * sizeof(float), &dense->columns);
+    if (dense->group >= 0) sl_plan_workspace(plan, rows * (size_t)dense->whole * sizeof(float), &dense->columns);
     if (dense->group >= 0 && plan->storage != SL_F32 && trains && !dense->scatters)
         sl_plan_workspace(plan, group * (size_t)dense->module.out * sizeof(float), &dense->own_dy);
+}
+
+static void plan_kernel(struct sharded *dense, struct sl_plan *plan) {
+    const size_t in = (size_t)dense->module.in, out = (size_t)dense->whole;
+    const bool trains = sl_plan_trains(plan, SL_AFFINE_KERNEL), working = plan->parameters->working_bf16;
+    const bool rounds_only = !trains && sl_plan_kernel_type(plan) == SL_BF16 && (working || !plan->caches);
+    if (dense->group >= 0 && working && (plan->caches || dense->by_columns))
+        sl_plan_workspace(plan, in * out * sizeof(uint16_t), &dense->exchanged);
     if (dense->data_group < 0 || dense->gathered >= 0) return;
     sl_plan_workspace(plan, in * out * sl_dtype_size(rounds_only ? SL_BF16 : SL_F32), &dense->kernel);
     if (!trains || plan->parameters->scatters_late) return;
@@ -125,7 +128,9 @@ int sl_sharded_plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_pieces(dense, plan, leaves));
     SL_TRY(plan_parameters(dense, plan));
     SL_TRY(plan_gather(dense, plan));
-    plan_workspace(dense, plan);
+    plan_kernel(dense, plan);
+    if (dense->by_columns) return sl_sharded_plan_columns(dense, plan);
+    plan_rows(dense, plan);
     module->x.lasts = sl_until_weight_if(sl_plan_trains(plan, SL_AFFINE_KERNEL));
     module->y.lasts = sl_from_input_if(sl_plan_trains(plan, SL_AFFINE_KERNEL));
     module->x.reads = sl_copy_if(plan->precision == SL_BF16);

@@ -42,9 +42,30 @@ static void count(const struct sl_plan *plan, size_t columns) {
     sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM_SCATTER, plan->context_axis, bytes, 1);
 }
 
-int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys) {
+void sl_plan_context_moves(struct sl_plan *plan, struct sl_context_keys *keys) {
     const size_t rows = sl_plan_rows(plan) * (size_t)sl_cut_parts(plan->cut);
     size_t most = 0;
+    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) {
+        const size_t bytes = rows * keys->columns[i] * sizeof(float);
+        const bool moves = !keys->computed || i > 0;
+        if (!bytes) continue;
+        most = moves && bytes > most ? bytes : most;
+        sl_plan_workspace(plan, bytes, &keys->whole[i]);
+        if (moves) count(plan, keys->columns[i]);
+        if (plan->forward_only) continue;
+        sl_plan_workspace(plan, bytes, &keys->gradient[i]);
+        sl_plan_workspace(plan, sl_tree_levels(leaves_of(plan->cut)) * bytes, &keys->waiting[i]);
+    }
+    sl_plan_workspace(plan, most, &keys->moved);
+}
+
+static int refuse_latents(const struct sl_plan *plan) {
+    return sl_error_set(plan->error, SL_BAD_INPUT,
+                        "%slatents: only latent attention has latents to gather over \"%s\" (--context-by latents)",
+                        plan->name, plan->context_axis);
+}
+
+int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys) {
     keys->group = -1;
     if (!plan->context_axis) return SL_OK;
     const struct sl_kernels *kernels = sl_kernels_select();
@@ -56,17 +77,8 @@ int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, stru
     if (sl_cut_parts(plan->cut) > 1) SL_TRY(sl_plan_group(plan, plan->context_axis, &keys->group));
     if (keys->by_heads) return sl_plan_context_heads(plan, shape, keys);
     if (keys->by_ring) return sl_plan_context_ring(plan, shape, keys);
-    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) {
-        const size_t bytes = rows * keys->columns[i] * sizeof(float);
-        if (!bytes) continue;
-        most = bytes > most ? bytes : most;
-        sl_plan_workspace(plan, bytes, &keys->whole[i]);
-        count(plan, keys->columns[i]);
-        if (plan->forward_only) continue;
-        sl_plan_workspace(plan, bytes, &keys->gradient[i]);
-        sl_plan_workspace(plan, sl_tree_levels(leaves_of(plan->cut)) * bytes, &keys->waiting[i]);
-    }
-    sl_plan_workspace(plan, most, &keys->moved);
+    if (plan->context_by == SL_CONTEXT_BY_LATENTS && !keys->computed) return refuse_latents(plan);
+    sl_plan_context_moves(plan, keys);
     if (!plan->forward_only) plan_scratch(plan, shape, keys);
     return SL_OK;
 }
@@ -123,7 +135,8 @@ int sl_context_forward(struct sl_context *context, const struct sl_context_keys 
     const size_t heads = shape->heads, columns = heads * shape->width;
     if (keys->by_heads) return sl_context_heads_forward(context, keys, shape, call);
     if (keys->by_ring) return sl_context_ring_forward(context, keys, shape, call);
-    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(sl_context_gather(context, keys, i, SL_F32, call->own[i]));
+    for (int i = keys->computed; i < SL_CONTEXT_ARRAYS; i++)
+        SL_TRY(sl_context_gather(context, keys, i, SL_F32, call->own[i]));
     for (int number = 0; number < parts_of(context); number++) {
         const struct part part = part_of(context, keys, shape, number, SL_F32);
         context->kernels->attention->forward(&part.shape, element(SL_F32, call->q, part.row * columns),
@@ -181,10 +194,11 @@ int sl_context_backward(struct sl_context *context, const struct sl_context_keys
     struct sl_tree tree[SL_CONTEXT_ARRAYS];
     if (keys->by_heads) return sl_context_heads_backward(context, keys, shape, call);
     if (keys->by_ring) return sl_context_ring_backward(context, keys, shape, call);
-    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++)
+    for (int i = keys->computed; i < SL_CONTEXT_ARRAYS; i++)
         SL_TRY(sl_context_gather(context, keys, i, shape->stored, call->own[i]));
     begin_trees(context, keys, tree);
     for (int leaf = 0; leaf < leaves_of(context->cut); leaf++) backward_leaf(context, keys, shape, call, leaf, tree);
-    for (int i = 0; i < SL_CONTEXT_ARRAYS; i++) SL_TRY(sl_context_scatter(context, keys, i, call->d_own[i]));
+    for (int i = keys->computed; i < SL_CONTEXT_ARRAYS; i++)
+        SL_TRY(sl_context_scatter(context, keys, i, call->d_own[i]));
     return SL_OK;
 }

@@ -34,6 +34,8 @@ struct sl_context_keys {
     bool divided; /* sequences are divided, or have leaves */
     int group;    /* over the axis; -1: this coordinate is alone */
     bool beside;
+    bool computed; /* the caller writes array 0 of all rows to `whole` before each call, and reads its gradient in
+                      `gradient` afterwards: it is not moved */
     size_t columns[SL_CONTEXT_ARRAYS];                                     /* 0: there is no such array */
     struct sl_place whole[SL_CONTEXT_ARRAYS], gradient[SL_CONTEXT_ARRAYS]; /* of all rows of the sequences */
     struct sl_place waiting[SL_CONTEXT_ARRAYS];                            /* gradients of leaves waiting for others */
@@ -64,6 +66,8 @@ struct sl_context_call {
 
 /* Plans KEYS, whose columns and `beside` are set, for attention of SHAPE to this coordinate's own keys. */
 int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys);
+/* Plans the arrays of KEYS, whose columns, `computed` and `group` are set, for the functions of context_moves.c. */
+void sl_plan_context_moves(struct sl_plan *plan, struct sl_context_keys *keys);
 /* Number of the whole sequence's rows. */
 static inline int sl_plan_whole_sequence(const struct sl_plan *plan) {
     return plan->sequence * sl_cut_own_blocks(plan->cut) * sl_cut_parts(plan->cut);

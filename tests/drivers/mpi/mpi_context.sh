@@ -54,6 +54,7 @@ alike 2 --mesh data=1,context=2
 alike 2 --mesh data=1,context=2 --context-by heads
 alike 2 --mesh data=1,context=2 --context-by ring
 alike 4 --mesh data=1,context=4 --context-by ring --attention gqa --kv-heads 2 --document-mask --document-token 32
+alike 4 --mesh data=1,context=2,tensor=2 --context-by latents
 alike 2 --mesh data=1,context=2 --exact context=4
 mv processes two
 alike 4 --mesh data=1,context=4 --exact context=4
@@ -71,6 +72,8 @@ sends 2 1538 --rope-dim 0 --context-by heads
 sends 4 2306 --rope-dim 0 --context-by heads
 sends 2 1152.125 --rope-dim 0 --context-by ring
 sends 4 3456.25 --rope-dim 0 --context-by ring
+sends 2 192 --rope-dim 0 --context-by latents
+sends 4 320 --rope-dim 0 --context-by latents
 sends 2 384 --attention gqa --kv-heads 2
 sends 2 288.125 --attention gqa --kv-heads 2 --context-by ring
 sends 4 864.25 --attention gqa --kv-heads 2 --context-by ring

@@ -178,6 +178,34 @@ static void heads_have_the_numbers_of_one_coordinate(void **state) {
     }
 }
 
+/* By latents: kinds 0 to 2 have them. Kernels may be sharded over both axes, and frozen. */
+static void latents_have_the_numbers_of_one_coordinate(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"data=1,pipe=1,context=2",          "data=1,pipe=1,context=3",
+                                         "data=2,pipe=1,context=4",          "data=1,pipe=1,context=8",
+                                         "data=1,pipe=2,context=2",          "data=1,context=2,pipe=1,tensor=2",
+                                         "data=2,tensor=2,pipe=1,context=2", "data=2,context=2,pipe=2"};
+    for (int k = 0; k < 3; k++) {
+        struct job want = kinds[k]("data=1,pipe=1,tensor=1");
+        run_job(&want);
+        for (int m = 0; m < (int)(sizeof meshes / sizeof *meshes); m++) {
+            char what[32];
+            struct job job = kinds[k](meshes[m]);
+            if (test_runs_few && (m + k) % 3) continue;
+            job.context_by = SL_CONTEXT_BY_LATENTS;
+            job.model.fsdp = m % 3 != 1;
+            job.late = m == 3 || m == 6;
+            job.shared_out = m % 3;
+            if (m == 2) job.model.recomputation = SL_RECOMPUTE_FULL;
+            if (m == 4) job.accumulate = 2;
+            if (m == 5) job.schedule = "gpipe", job.run = 2, job.microbatches = 4;
+            snprintf(what, sizeof what, "kind %d by latents", k);
+            compare(job, &want, what, 1e-6, 4e-6);
+        }
+        free_job(&want);
+    }
+}
+
 /* In a ring, with windows and documents of which some coordinates see nothing. */
 static void a_ring_has_the_numbers_of_one_coordinate(void **state) {
     (void)state;
@@ -247,11 +275,14 @@ static void storage_of_bf16_is_near(void **state) {
     (void)state;
     for (int k = 0; k < KINDS; k++) {
         struct job want = kinds[k]("data=1,pipe=1,tensor=1"), job = kinds[k]("data=2,pipe=1,context=2"), ring = job;
-        want.storage = job.storage = ring.storage = SL_BF16;
+        struct job latents = job;
+        want.storage = job.storage = ring.storage = latents.storage = SL_BF16;
         ring.context_by = SL_CONTEXT_BY_RING;
+        latents.context_by = SL_CONTEXT_BY_LATENTS;
         run_job(&want);
         compare(job, &want, "bf16", 1e-5, 2e-3);
         compare(ring, &want, "bf16 in a ring", 1e-4, 1e-2);
+        if (k < 3) compare(latents, &want, "bf16 by latents", 1e-4, 2e-2);
         free_job(&want);
     }
 }
@@ -371,6 +402,12 @@ static void misfits_are_refused(void **state) {
     job.storage = SL_BF16;
     job.context_by = SL_CONTEXT_BY_HEADS;
     refuse(job, "only as float32 yet");
+    job.context_by = SL_CONTEXT_BY_LATENTS;
+    refuse(job, "gqa.latents: only latent attention has latents to gather over \"context\"");
+    job = latent("data=1,pipe=1,context=2");
+    job.precision = SL_BF16;
+    job.context_by = SL_CONTEXT_BY_LATENTS;
+    refuse(job, "mla.latents: they are gathered over \"context\" only without products of bf16");
     job = latent("data=1,pipe=1,context=2");
     job.model.positions = SEQUENCE / 2;
     refuse(job, "sequences of 48, but there are only 24 positions");
@@ -384,6 +421,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(blocks_see_earlier_keys_within_reach),
         cmocka_unit_test(every_layout_has_the_numbers_of_one_coordinate),
         cmocka_unit_test(heads_have_the_numbers_of_one_coordinate),
+        cmocka_unit_test(latents_have_the_numbers_of_one_coordinate),
         cmocka_unit_test(a_ring_has_the_numbers_of_one_coordinate),
         cmocka_unit_test(all_turned_arrays_have_room),
         cmocka_unit_test(ways_to_train_have_the_same_numbers),

@@ -96,7 +96,7 @@ static int plan_forward(struct mla *mla, struct sl_plan *plan) {
     const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
     const size_t rows = (size_t)plan->rows;
     SL_TRY(sl_mla_plan_latents(mla, plan));
-    if (!sl_mla_absorbs(plan->caches, plan->sequence, 0))
+    if (!mla->by_latents && !sl_mla_absorbs(plan->caches, plan->sequence, 0))
         SL_TRY(sl_plan_attended(plan, &attention, rows * 2 * mla->columns, &kept[KEYS_VALUES]));
     SL_TRY(sl_plan_attended(plan, &attention, rows * mla->columns, &kept[QUERIES]));
     SL_TRY(sl_plan_kept_both(plan, child[OUT], rows * mla->columns, &kept[OUTPUT]));
@@ -118,7 +118,7 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
                                      [D_ROTATED_KEYS] = mla->rope,
                                      [D_ROTATED_QUERIES] = mla->rotated};
     for (int i = 0; i < module->children; i++) {
-        if (i == OUT) continue;
+        if (i == OUT || (i == KV_UP && mla->by_latents)) continue;
         const bool alone = i == DOWN ? !mla->rope : i < OUT && sl_attention_alone(plan, &attention);
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns[sl_mla_gradient[i]], alone,
                                      &kept[sl_mla_gradient[i]]));
@@ -154,6 +154,7 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     const int index = mla->group < 0 ? 0 : plan->groups->group[mla->group].rank;
     SL_TRY(plan_shares(mla, index, sl_mesh_axis_size(plan->mesh, mla->axis), plan));
     mla->leaves = mla->rope ? sl_plan_leaves(plan, mla->axis) : 0;
+    SL_TRY(sl_mla_choose_latents(mla, plan));
     SL_TRY(plan_children(module, plan));
     SL_TRY(plan_forward(mla, plan));
     if (plan->load) count(mla, plan);
@@ -167,7 +168,9 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
                             "%srope: the gradient of a key that all heads share has no sums over leaves along \"%s\" "
                             "(--exact) if sequences are divided over \"%s\", too",
                             plan->name, mla->axis, plan->context_axis);
+    mla->context.computed = mla->by_latents;
     SL_TRY(sl_plan_context(plan, &attention, &mla->context));
+    if (mla->by_latents) SL_TRY(sl_mla_plan_context(mla, plan));
     return plan->forward_only ? SL_OK : plan_backward(mla, plan);
 }
 
@@ -210,7 +213,9 @@ static int project(const struct sl_module *module, struct sl_context *context, c
     float *latent = sl_mla_at(module, context, LATENT);
     SL_TRY(sl_forward_kept(module->child[DOWN], context, NULL, x, &mla->kept[LATENT], NULL));
     sl_mla_cut(module, context, latent);
-    if (!sl_mla_absorbs(context->caches, context->sequence, context->position))
+    if (mla->by_latents)
+        SL_TRY(sl_mla_expand(module, context, sl_mla_at(module, context, KV_LATENT)));
+    else if (!sl_mla_absorbs(context->caches, context->sequence, context->position))
         SL_TRY(child_forward_kept(module, context, KV_UP, KEYS_VALUES));
     SL_TRY(child_forward_kept(module, context, Q_UP, QUERIES));
     if (!mla->rope) return SL_OK;
@@ -258,12 +263,11 @@ static void rotate_leaves(const struct sl_module *module, const struct sl_contex
 static int attention_backward(const struct sl_module *module, struct sl_context *context, struct sl_rows d_o) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
-    shape.stored = sl_attention_stored(context, &shape, &mla->kept[QUERIES]);
-    const void *keys_values = sl_kept_operand(context, &mla->kept[KEYS_VALUES], shape.stored);
+    shape.stored = mla->by_latents ? SL_F32 : sl_attention_stored(context, &shape, &mla->kept[QUERIES]);
+    const void *keys_values = mla->by_latents ? NULL : sl_kept_operand(context, &mla->kept[KEYS_VALUES], shape.stored);
     const void *keys = mla->rope ? sl_kept_operand(context, &mla->kept[ROTATED_KEYS], shape.stored) : NULL;
     const void *turned = mla->rope ? sl_kept_operand(context, &mla->kept[ROTATED_QUERIES], shape.stored) : NULL;
     const void *queries = sl_kept_operand(context, &mla->kept[QUERIES], shape.stored);
-    const void *values = (const char *)keys_values + mla->columns * sl_dtype_size(shape.stored);
     const struct sl_out d_keys_values = sl_mla_out(module, context, D_KEYS_VALUES);
     float *d_keys = mla->leaves > 1 ? sl_at(context, &mla->leaf_keys)
                     : mla->rope     ? sl_mla_at(module, context, D_ROTATED_KEYS)
@@ -274,6 +278,7 @@ static int attention_backward(const struct sl_module *module, struct sl_context 
     shape.stored_d_o = d_o.type;
     shape.places = context->batch.places;
     const struct sl_out dq = sl_mla_out(module, context, D_QUERIES);
+    if (mla->by_latents) SL_TRY(sl_mla_expand(module, context, sl_recall(context, &mla->kept[KV_LATENT])));
     if (mla->context.divided) {
         SL_TRY(sl_context_backward(context, &mla->context, &shape,
                                    &(struct sl_context_call){.q = queries,
@@ -285,8 +290,9 @@ static int attention_backward(const struct sl_module *module, struct sl_context 
                                                              .dq = dq,
                                                              .dq_rope = d_queries,
                                                              .d_own = {sl_out_floats(d_keys_values), d_keys}}));
-        sl_mla_keep(module, context, D_KEYS_VALUES);
+        if (!mla->by_latents) sl_mla_keep(module, context, D_KEYS_VALUES);
     } else {
+        const void *values = (const char *)keys_values + mla->columns * sl_dtype_size(shape.stored);
         context->kernels->attention->backward(&shape, queries, turned, keys_values, values, keys,
                                               output_of(module, context), sl_mla_at(module, context, LOGSUM), d_o.at,
                                               dq, d_queries, d_keys_values, sl_out_from(d_keys_values, mla->columns),
@@ -325,6 +331,8 @@ static void release(struct sl_module *module) {
     sl_rope_release(((struct mla *)module)->keys);
     sl_rope_release(((struct mla *)module)->queries);
     sl_gemm_release(&((struct mla *)module)->expansion);
+    sl_gemm_release(&((struct mla *)module)->latent_gradient);
+    sl_gemm_release(&((struct mla *)module)->kernel_gradient);
 }
 
 static const struct sl_module_type type = {.name = "mla",

@@ -32,7 +32,7 @@ int sl_mla_attend(const struct sl_module *module, struct sl_context *context, st
         return sl_context_forward(context, &mla->context, &shape,
                                   &(struct sl_context_call){.q = attended(module, context, QUERIES),
                                                             .q_rope = queries,
-                                                            .own = {keys_values, keys},
+                                                            .own = {mla->by_latents ? NULL : keys_values, keys},
                                                             .to = o,
                                                             .logsum = sl_mla_at(module, context, LOGSUM)});
     const struct sl_context alone = {.kernels = context->kernels}; /* sums to be merged have one order */

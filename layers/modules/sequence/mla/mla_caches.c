@@ -5,9 +5,8 @@
  * (layers/kernels/attention/attention_latent.h). For this every coordinate has kv_up's columns of its own heads, in a
  * table computed when a run begins. If there are many queries, products with keys and values are cheaper: a prompt
  * attends to its own keys and values, then to those of earlier cached tokens, expanded chunk by chunk. */
-#include "layers/modules/feedforward/affine.h"
+#include "layers/modules/feedforward/products.h"
 #include "layers/modules/sequence/mla/mla_internal.h"
-#include "spmd/device/device.h"
 
 /* ---- planning ---- */
 
@@ -119,27 +118,14 @@ static int make_table(const struct sl_module *module, struct sl_context *context
 /* Appends the call's tokens; *CACHED becomes the cache's rows of the first sequence. */
 static int append_latents(const struct sl_module *module, struct sl_context *context, const void **cached) {
     const struct mla *mla = sl_mla_of(module);
-    const struct sl_group *peers = sl_group_of(context, mla->group);
-    const size_t rows = (size_t)context->rows, latent = (size_t)mla->shape.latent, shape[] = {rows, mla->latent};
-    const float *latents = sl_mla_at(module, context, KV_LATENT);
-    if (peers) {
-        float *all = sl_mla_at(module, context, ALL_LATENT);
-        SL_TRY(sl_communicate(context, sl_describe_all_gather_dim(peers, SL_F32, latents, all, 2, shape, 1)));
-        latents = all;
-    }
+    const size_t latent = (size_t)mla->shape.latent;
+    const float *latents;
+    SL_TRY(sl_mla_all_latents(module, context, sl_mla_at(module, context, KV_LATENT), &latents));
     *cached = sl_cache_append(context, mla->latents_cache, 0, latent, latents, latent);
     if (mla->rope)
         sl_cache_append(context, mla->latents_cache, latent, mla->rope, sl_mla_at(module, context, ROTATED_KEYS),
                         mla->rope);
     return SL_OK;
-}
-
-/* Bias of this coordinate's keys or, with VALUES, of its values. */
-static const float *bias_of(const struct sl_module *module, const struct sl_context *context, bool values) {
-    const struct mla *mla = sl_mla_of(module);
-    const struct sl_group *peers = sl_group_of(context, mla->group);
-    const size_t first = (values ? (size_t)mla->shape.dimension : 0) + (peers ? (size_t)peers->rank * mla->columns : 0);
-    return sl_value(module->child[KV_UP], context, SL_AFFINE_BIAS) + first;
 }
 
 static void attend_to_latents(const struct sl_module *module, struct sl_context *context) {
@@ -155,7 +141,7 @@ static void attend_to_latents(const struct sl_module *module, struct sl_context 
             &shape, rows_from(module, context, QUERIES, s, mla->columns),
             mla->rope ? rows_from(module, context, ROTATED_QUERIES, s, mla->rotated) : NULL,
             sl_cache_rows(caches, mla->latents_cache, sl_cached_sequence(context) + s),
-            caches->cache[mla->table_cache].data, bias_of(module, context, true),
+            caches->cache[mla->table_cache].data, sl_mla_bias(module, context, true),
             rows_from(module, context, OUTPUT, s, mla->columns), sl_at(context, &mla->scratch), context->queue);
     }
 }
@@ -198,18 +184,16 @@ static void attend_to_chunk(const struct sl_module *module, struct sl_context *c
 /* Attends to the pass's own keys and values, then to those of all earlier cached tokens. */
 static int attend_to_chunks(const struct sl_module *module, struct sl_context *context, const void *cached) {
     const struct mla *mla = sl_mla_of(module);
-    const size_t chunk = (size_t)sl_mla_chunk(context->sequence), bytes = mla->columns * sizeof(float);
-    float *kernel = sl_at(context, &mla->kernel), *bias = sl_at(context, &mla->bias);
+    const size_t chunk = (size_t)sl_mla_chunk(context->sequence);
     SL_TRY(sl_mla_attend(module, context, sl_out_f32(sl_mla_at(module, context, OUTPUT))));
     if (context->position == 0) return SL_OK;
-    SL_TRY(sl_sharded_dense_columns(module->child[KV_UP], context, kernel));
-    sl_device.copy(bias, bias_of(module, context, false), bytes);
-    sl_device.copy(bias + mla->columns, bias_of(module, context, true), bytes);
+    SL_TRY(sl_mla_take_columns(module, context));
     for (size_t first = 0; first < (size_t)context->position; first += chunk) {
         take_chunk(module, context, cached, first, chunk);
         SL_TRY(sl_products_multiply(context, &mla->expansion,
                                     sl_gemm_floats(&mla->expansion, context->rows / context->sequence,
-                                                   sl_at(context, &mla->latents), kernel, bias, false,
+                                                   sl_at(context, &mla->latents), sl_at(context, &mla->kernel),
+                                                   sl_at(context, &mla->bias), false,
                                                    sl_mla_at(module, context, KEYS_VALUES))));
         attend_to_chunk(module, context, chunk);
     }

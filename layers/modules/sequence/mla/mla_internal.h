@@ -1,5 +1,6 @@
 /* mla_internal.h - declarations shared by the files of latent attention: mla.c computes and trains it, mla_latents.c
- * has the latent and its gradient, mla_caches.c attends to cached tokens, mla_attend.c to the call's own. */
+ * has the latent and its gradient, mla_caches.c attends to cached tokens, mla_attend.c to the call's own. For divided
+ * sequences, mla_context.c computes keys and values of all tokens from their latents. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_MLA_MLA_INTERNAL_H
 #define SL_LAYERS_MODULES_SEQUENCE_MLA_MLA_INTERNAL_H
 
@@ -28,7 +29,7 @@ enum tensor {
     D_ROTATED_QUERIES,
     D_OUTPUT,   /* in the memory of PART */
     PART,       /* one child's summand of D_LATENT */
-    ALL_LATENT, /* with caches: kv latent columns of all coordinates */
+    ALL_LATENT, /* with caches, or by_latents: kv latent columns of all coordinates along the axis */
     TENSORS
 };
 
@@ -47,14 +48,18 @@ struct mla {
     int leaves;                /* leaves with a separate part of the shared keys' gradient; 0 or 1: one gradient */
     struct sl_place leaf_keys; /* [leaves, rows, rope]: these parts */
     struct sl_place scratch;   /* scratch memory of attention: of backward, or of attention to latents */
-    struct sl_place kernel;    /* kv_up's columns, before they become a table */
+    struct sl_place kernel;    /* kv_up's columns of own heads */
     int keys_cache, values_cache, rotated_keys_cache; /* cache numbers of the expanded form */
     /* Cache numbers of the latent form: [latent | rotated key], and kv_up in the kernels' layout. */
     int latents_cache, table_cache;
-    struct sl_gemm expansion;                             /* product expanding a chunk of cached latents */
+    struct sl_gemm expansion;                             /* product expanding latents: a chunk's, or all tokens' */
     struct sl_place widened, latents, rotated_keys, bias; /* the chunk's operands */
     struct sl_place others, others_logsum;                /* attention's results for the chunk */
     struct sl_context_keys context;                       /* of divided sequences */
+    bool by_latents;            /* all tokens' latents are gathered, and their keys and values computed from them */
+    struct sl_context_keys all; /* if so, array 0: latents of all tokens */
+    struct sl_gemm latent_gradient, kernel_gradient;
+    struct sl_place d_kernel, d_bias;
 };
 
 static inline const struct mla *sl_mla_of(const struct sl_module *module) { return (const struct mla *)module; }
@@ -96,6 +101,23 @@ int sl_mla_latent_gradient(const struct sl_module *module, struct sl_context *co
 struct sl_attention sl_mla_attention(const struct mla *mla, int rows, int sequence);
 /* Writes O, which is OUTPUT in a form, and LOGSUM, from the call's own keys and values. */
 int sl_mla_attend(const struct sl_module *module, struct sl_context *context, struct sl_out o);
+
+/* Whether latents are gathered, which must be known before the children are planned. */
+int sl_mla_choose_latents(struct mla *mla, const struct sl_plan *plan);
+/* Plans products and moves if latents are gathered; mla->context must be planned. */
+int sl_mla_plan_context(struct mla *mla, struct sl_plan *plan);
+/* If latents are gathered, computes keys and values of all tokens from LATENTS, this coordinate's KV_LATENT. */
+int sl_mla_expand(const struct sl_module *module, struct sl_context *context, const float *latents);
+/* Writes the gradient of KV_LATENT to DX, and gives those of its parameters to kv_up, after attention's backward. */
+int sl_mla_expand_backward(const struct sl_module *module, struct sl_context *context, float *dx);
+
+/* Sets *ALL to the columns of KV_LATENT, of which LATENTS are this coordinate's, of all coordinates along the axis. */
+int sl_mla_all_latents(const struct sl_module *module, struct sl_context *context, const float *latents,
+                       const float **all);
+/* Bias of this coordinate's keys or, with VALUES, of its values. */
+const float *sl_mla_bias(const struct sl_module *module, const struct sl_context *context, bool values);
+/* Writes mla->kernel and mla->bias, the operands of the expansion. */
+int sl_mla_take_columns(const struct sl_module *module, struct sl_context *context);
 
 /* Plans the caches, in the form requested by plan->caches. */
 int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan);
