@@ -13,44 +13,27 @@ static bool combines_for_all(const struct sl_collective *call) {
 
 /* Whether every value has readers on all hosts or is summed over all hosts. */
 static bool can_be_chained(const struct sl_collective *call) {
-    const struct sl_operation_row *operation = sl_operation_of(call);
-    return (sl_call_meets(call) || sl_call_spreads(call)) && call->operation != SL_BARRIER &&
-           !(operation->cuts && operation->joins);
+    return (sl_call_meets(call) || sl_call_spreads(call)) && call->operation != SL_BARRIER && !sl_call_swaps(call);
 }
 
 /* Whether a leader's mailbox has room for the results of all members of its host. */
-static bool is_short(const struct sl_collective *call) {
-    return sl_member_bytes(call) <= SL_SHORT_CALL && sl_call_bytes(call) <= SL_PIECE_BYTES;
+static bool is_short(const struct sl_layout *layout, const struct sl_collective *call) {
+    const uint64_t results = sl_call_bytes(call) * (sl_call_swaps(call) ? (uint64_t)sl_layout_most(layout) : 1);
+    return sl_member_bytes(call) <= SL_SHORT_CALL && results <= SL_PIECE_BYTES;
 }
 
 enum sl_algorithm sl_algorithm_of(const struct sl_layout *layout, const struct sl_collective *call) {
     if (layout->hosts == 0) return SL_ALGORITHM_MESSAGES;
     if (layout->hosts == 1) return SL_ALGORITHM_MAILBOXES;
     if (call->operation == SL_BARRIER) return SL_ALGORITHM_GATHERED;
-    if (!can_be_chained(call)) return SL_ALGORITHM_MESSAGES;
-    if (is_short(call)) return SL_ALGORITHM_GATHERED;
+    if (!can_be_chained(call) && !sl_call_swaps(call)) return SL_ALGORITHM_MESSAGES;
+    if (is_short(layout, call)) return SL_ALGORITHM_GATHERED;
+    if (sl_call_swaps(call)) return SL_ALGORITHM_MESSAGES;
     const bool copies = sl_call_spreads(call) && layout->members > 2; /* messages would carry a byte several times */
     return layout->hosts < layout->members || copies ? SL_ALGORITHM_CHAINED : SL_ALGORITHM_MESSAGES;
 }
 
 /* ---- members and shares ---- */
-
-static int members_on(const struct sl_layout *layout, int host) {
-    return layout->first[host + 1] - layout->first[host];
-}
-
-int sl_layout_lanes(const struct sl_layout *layout) {
-    int least = SL_MOST_LANES;
-    for (int host = 0; host < layout->hosts; host++)
-        if (members_on(layout, host) < least) least = members_on(layout, host);
-    return least;
-}
-
-int sl_layout_host(const struct sl_layout *layout, int position) {
-    int host = 0;
-    while (layout->hosts > 1 && layout->first[host + 1] <= position) host++;
-    return host;
-}
 
 static int host_at(const struct sl_layout *layout, const int *host_of, int position) {
     return host_of ? host_of[position] : sl_layout_host(layout, position);
@@ -95,22 +78,31 @@ static void cost_mailboxes(const struct sl_collective *call, struct sl_traffic *
 /* Bytes that a leader writes for the members of its host. */
 static uint64_t result_bytes(const struct sl_collective *call, const struct sl_layout *layout, int host) {
     if (!sl_operation_of(call)->cuts) return sl_call_bytes(call);
-    return sl_block_bytes(call) * (uint64_t)members_on(layout, host);
+    return sl_span_bytes(sl_span_needed(call)) * (uint64_t)sl_layout_members(layout, host);
+}
+
+/* Bytes of the slots that a leader sends in a step. */
+static uint64_t swapped_in(const struct sl_collective *call, const struct sl_layout *layout, int host, int step) {
+    uint64_t bytes = 0;
+    for (int slot = 1; slot < layout->hosts; slot++)
+        if (slot & 1 << step) bytes += sl_swapped_bytes(layout, call, host, slot, step);
+    return bytes;
 }
 
 static void cost_gathered(const struct sl_collective *call, const struct sl_layout *layout, struct sl_traffic *sent) {
-    const int me = call->group->rank, host = sl_layout_host(layout, me), hosts = layout->hosts;
+    const int me = call->group->rank, host = sl_layout_host(layout, me);
     const uint64_t bytes = sl_member_bytes(call);
     const bool leads = me == layout->first[host];
     if (sl_call_brings(call)) sl_traffic_add(sent, SL_WAY_MEMORY, 1, bytes);
     if (!leads) sent->bells += me == layout->first[host + 1] - 1;
     if (!leads) return;
     sl_traffic_add(sent, SL_WAY_MEMORY, 1, result_bytes(call, layout, host));
-    sent->bells += (uint64_t)members_on(layout, host) - 1;
-    for (int distance = 1; distance < hosts; distance *= 2) {
-        const int moved = hosts - distance < distance ? hosts - distance : distance;
-        const uint64_t members = (uint64_t)sl_layout_bringing(layout, call, host, moved);
-        if (members) sl_traffic_add(sent, SL_WAY_NETWORK, 2, members * bytes + SL_CALL_NOTE_BYTES);
+    sent->bells += (uint64_t)sl_layout_members(layout, host) - 1;
+    for (int step = 0; 1 << step < layout->hosts; step++) {
+        const int distance = 1 << step, left = layout->hosts - distance;
+        const int members = sl_layout_bringing(layout, call, host, left < distance ? left : distance);
+        const uint64_t moved = sl_call_swaps(call) ? swapped_in(call, layout, host, step) : (uint64_t)members * bytes;
+        if (members) sl_traffic_add(sent, SL_WAY_NETWORK, 2, moved + SL_CALL_NOTE_BYTES);
     }
 }
 
@@ -130,7 +122,7 @@ static void cost_chained(const struct sl_collective *call, const struct sl_layou
         if (me == layout->first[host + 1] - 1) sent->bells += (uint64_t)(lanes - passes);
         if (!passes) continue;
         add_if_any(sent, SL_WAY_MEMORY, sl_span_bytes(share));
-        if (lane == lanes - 1) sent->bells += (uint64_t)members_on(layout, host) - 1;
+        if (lane == lanes - 1) sent->bells += (uint64_t)sl_layout_members(layout, host) - 1;
         const uint64_t passed = sl_span_bytes(sl_span_within(on, share));
         if (host < layout->hosts - 1)
             add_if_any(sent, SL_WAY_NETWORK, sl_chain_message(call, layout->first[host + 1], passed));

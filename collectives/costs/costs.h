@@ -32,8 +32,16 @@ enum sl_algorithm {
 };
 enum sl_algorithm sl_algorithm_of(const struct sl_layout *layout, const struct sl_collective *call);
 
+/* Returns the number of members on HOST. */
+static inline int sl_layout_members(const struct sl_layout *layout, int host) {
+    return layout->first[host + 1] - layout->first[host];
+}
+
 /* Returns the host of the member at POSITION. */
 int sl_layout_host(const struct sl_layout *layout, int position);
+
+/* Returns the number of members on the host that has most. */
+int sl_layout_most(const struct sl_layout *layout);
 
 /* Returns how many members of each host pass long sums on: at most SL_MOST_LANES, and not more than the smallest host
  * has. */

@@ -26,7 +26,7 @@ static struct sl_span own(const struct sl_collective *call) {
 
 uint64_t sl_call_bytes(const struct sl_collective *call) { return all(call).end; }
 uint64_t sl_member_bytes(const struct sl_collective *call) {
-    return sl_span_bytes(joins(call) ? own(call) : all(call));
+    return sl_span_bytes(joins(call) && !cuts(call) ? own(call) : all(call));
 }
 
 int sl_layout_bringing(const struct sl_layout *layout, const struct sl_collective *call, int host, int count) {
@@ -34,20 +34,29 @@ int sl_layout_bringing(const struct sl_layout *layout, const struct sl_collectiv
     int members = 0;
     for (int i = 0; i < count; i++) {
         const int at = (host + i) % layout->hosts;
-        members += root < 0 ? layout->first[at + 1] - layout->first[at] : root == at;
+        members += root < 0 ? sl_layout_members(layout, at) : root == at;
     }
     return members;
 }
 
+/* Its data come from the host after HOST at a distance of the steps' bits in SLOT, and go SLOT hosts back from there.
+ */
+uint64_t sl_swapped_bytes(const struct sl_layout *layout, const struct sl_collective *call, int host, int slot,
+                          int step) {
+    const int from = (host + (slot & ((1 << step) - 1))) % layout->hosts;
+    const int to = (from + layout->hosts - slot) % layout->hosts;
+    return sl_block_bytes(call) * (uint64_t)sl_layout_members(layout, from) * (uint64_t)sl_layout_members(layout, to);
+}
+
 struct sl_span sl_span_brought(const struct sl_collective *call) {
     if (!sl_call_brings(call)) return none;
-    return joins(call) ? own(call) : all(call);
+    return joins(call) && !cuts(call) ? own(call) : all(call);
 }
 
 /* A broadcast's root has its values. */
 struct sl_span sl_span_needed(const struct sl_collective *call) {
     if (sl_call_spreads(call) && sl_call_brings(call)) return none;
-    return cuts(call) ? own(call) : all(call);
+    return cuts(call) && !joins(call) ? own(call) : all(call);
 }
 
 struct sl_span sl_span_passed_on(const struct sl_collective *call, const struct sl_layout *layout, int host) {

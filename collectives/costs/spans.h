@@ -20,6 +20,14 @@ struct sl_span sl_span_within(struct sl_span a, struct sl_span b);
 uint64_t sl_call_bytes(const struct sl_collective *call);
 uint64_t sl_member_bytes(const struct sl_collective *call);
 
+/* Whether each member has a block for each other one. */
+static inline bool sl_call_swaps(const struct sl_collective *call) {
+    return sl_operation_of(call)->cuts && sl_operation_of(call)->joins;
+}
+/* If such a call is gathered: bytes of HOST's slot number SLOT before STEP (collectives/mpi/swap.c). */
+uint64_t sl_swapped_bytes(const struct sl_layout *layout, const struct sl_collective *call, int host, int slot,
+                          int step);
+
 /* Whether all members receive one member's values. */
 static inline bool sl_call_spreads(const struct sl_collective *call) { return call->operation == SL_BROADCAST; }
 /* Whether the call's own member contributes values; all do in most operations. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collectives/mpi/mailbox_internal.h"
+#include "collectives/mpi/swap.h"
 #include "collectives/sums/reduce.h"
 
 /* ---- members of this host ---- */
@@ -125,6 +126,13 @@ static void collect_values(const struct sl_mpi_call *c, struct sl_positions here
             memcpy(values_of(c, peer), sl_mpi_box_of(c, peer)->piece[c->slot][0], sl_member_bytes(&c->call));
 }
 
+static void begin_step(struct sl_mpi_call *c) {
+    if (sl_call_swaps(&c->call))
+        sl_mpi_swap_exchange(c);
+    else
+        exchange_with_leaders(c);
+}
+
 /* Collects this host's values, once they are written; then goes from step to step. */
 static bool step_on(struct sl_mpi_call *c) {
     const struct sl_mpi_hosts *hosts = c->communicator->hosts;
@@ -132,11 +140,16 @@ static bool step_on(struct sl_mpi_call *c) {
     if (!leads(c) || c->step == steps_of(hosts)) return false;
     if (c->step < 0) {
         if (sl_mpi_find_unwritten(c, c->before + 1) >= 0 || !sl_mpi_state_alike(c, here)) return false;
-        collect_values(c, here);
+        if (sl_call_swaps(&c->call))
+            sl_mpi_swap_collect(c);
+        else
+            collect_values(c, here);
     } else if (!sl_mpi_have_ended(c, 2 * c->width, c->receive)) {
         return false;
+    } else if (sl_call_swaps(&c->call)) {
+        sl_mpi_swap_take(c);
     }
-    if (++c->step < steps_of(hosts)) exchange_with_leaders(c);
+    if (++c->step < steps_of(hosts)) begin_step(c);
     return true;
 }
 
@@ -159,6 +172,7 @@ static size_t write_results(const struct sl_mpi_call *c, char *result) {
     const struct sl_operation_row *operation = sl_operation_of(&c->call);
     const struct sl_positions here = sl_mpi_housemates(c);
     const size_t bytes = sl_block_bytes(&c->call);
+    if (sl_call_swaps(&c->call)) return sl_mpi_swap_results(c, result);
     if (operation->cuts) {
         for (int peer = here.begin; peer < here.end && bytes; peer++)
             combine_blocks(c, bytes * (size_t)peer, result + bytes * (size_t)(peer - here.begin));
@@ -188,8 +202,8 @@ static bool read_result(struct sl_mpi_call *c) {
     if (c->read || !c->written || !sl_mpi_reached(&sl_mpi_words_of(c, here.begin)->summed, c->before + 1)) return false;
     if (!sl_mpi_state_alike(c, (struct sl_positions){here.begin, here.begin + 1})) return false;
     const size_t before = sl_operation_of(call)->cuts ? (size_t)(call->group->rank - here.begin) : 0;
-    sl_mpi_unpack_span(call, sl_span_needed(call),
-                       sl_mpi_box_of(c, here.begin)->piece[c->slot][0] + sl_block_bytes(call) * before);
+    const struct sl_span needed = sl_span_needed(call);
+    sl_mpi_unpack_span(call, needed, sl_mpi_box_of(c, here.begin)->piece[c->slot][0] + sl_span_bytes(needed) * before);
     atomic_store(&sl_mpi_own_words(c)->read, c->before + ++c->read); /* SC: see sl_mpi_want_room */
     sl_mpi_ring_housemates_for_room(c, sl_mpi_find_unread(c, c->before + c->read) < 0);
     return true;
@@ -227,6 +241,7 @@ static bool gathers_to(const struct sl_mpi_call *c, int peer) { return is_steppe
 
 /* A leader's room for the values of all members. */
 static size_t gather_room(const struct sl_mpi_call *c) {
+    if (leads(c) && sl_call_swaps(&c->call)) return sl_mpi_swap_room(c);
     return leads(c) ? sl_member_bytes(&c->call) * members_on(c, c->communicator->hosts->count) : 0;
 }
 

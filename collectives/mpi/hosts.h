@@ -3,29 +3,30 @@
  * If the members of each host are neighbours in the group, hosts follow one another as members do. Each host's members
  * have mailboxes in its memory (mailbox_internal.h); the first member is the host's leader. With n members on h hosts:
  *
- * - Barriers, and sums, maxima, psum_scatter, all_gather and broadcasts of up to 4 KB a member (and 64 KB in all), are
- *   gathered (hosts.c). Members write their values into their mailboxes. A leader collects those of its host and
- *   exchanges with other leaders: in step s it sends the values of 2^s hosts, its own and the following ones, to the
- *   leader 2^s hosts before it, and receives those of the next 2^s hosts. After log2(h) steps, rounded up, it has the
- *   values of all members. It combines them in the order of the members, and its host's members copy their results from
- *   its mailbox. So a leader sends log2(h) messages, other members none; a host's uplink carries n - (members of the
- *   host) members' values. In a broadcast only the root has values, and messages without values are not sent: they make
- *   a tree.
+ * - Barriers, and sums, maxima, psum_scatter, all_gather, all_to_all and broadcasts of up to 4 KB a member (and of
+ *   results that fit into a mailbox), are gathered (hosts.c). Members write their values into their mailboxes. A
+ *   leader collects those of its host and exchanges with other leaders: in step s it sends the values of 2^s hosts,
+ *   its own and the following ones, to the leader 2^s hosts before it, and receives those of the next 2^s hosts. After
+ *   log2(h) steps, rounded up, it has the values of all members. It combines them in the order of the members, and its
+ *   host's members copy their results from its mailbox. So a leader sends log2(h) messages, other members none; a
+ *   host's uplink carries n - (members of the host) members' values. In a broadcast only the root has values, and
+ *   messages without values are not sent: they make a tree. In an all_to_all leaders exchange only the blocks that are
+ *   for other hosts, in as many steps (swap.c).
  *
- * - The same operations over more data are chained (chain.c), if some host has several members; broadcasts among more
- *   than two members always. They go in rounds of 64 KB of the values; if the call has blocks, the values are all
- *   members' blocks, one after another. The first members of each host are its lanes, and each lane has a share of
- *   every round. All hosts have the same number of lanes: as many as the host with the fewest members has members, and
- *   at most 16. The lanes of the first host add the values of their host's members, in order, and send the sums to the
- *   same lanes of the next host. These continue the sums, and so on to the last host. Its lanes scale the sums and send
- *   them back, from host to host. Each lane sends the results on and copies them into its mailbox, where its host's
- *   members read them. Up to 8 rounds are under way. So a host's uplink carries each byte once in each direction. The
- *   additions are those of one sum in member order, so bits do not depend on hosts. Partial sums of narrower types are
- *   f32, and are rounded once, by the last host. In the order of a tree, or of more than 64 members, there may be
- *   several partial sums (collectives/sums/partial.h): all are sent on. A psum_scatter sends back only the blocks of
- *   the hosts before the sender. An all_gather sends on the blocks of the sender and of the hosts before it, and sends
- *   back the blocks of the sender and of the hosts behind it. A broadcast is sent on by its root's host and the hosts
- *   behind it, and sent back by this host and those before it.
+ * - The same operations over more data, except all_to_all, are chained (chain.c), if some host has several members;
+ *   broadcasts among more than two members always. They go in rounds of 64 KB of the values; if the call has blocks,
+ *   the values are all members' blocks, one after another. The first members of each host are its lanes, and each lane
+ *   has a share of every round. All hosts have the same number of lanes: as many as the host with the fewest members
+ *   has members, and at most 16. The lanes of the first host add the values of their host's members, in order, and
+ *   send the sums to the same lanes of the next host. These continue the sums, and so on to the last host. Its lanes
+ *   scale the sums and send them back, from host to host. Each lane sends the results on and copies them into its
+ *   mailbox, where its host's members read them. Up to 8 rounds are under way. So a host's uplink carries each byte
+ *   once in each direction. The additions are those of one sum in member order, so bits do not depend on hosts.
+ *   Partial sums of narrower types are f32, and are rounded once, by the last host. In the order of a tree, or of more
+ *   than 64 members, there may be several partial sums (collectives/sums/partial.h): all are sent on. A psum_scatter
+ *   sends back only the blocks of the hosts before the sender. An all_gather sends on the blocks of the sender and of
+ *   the hosts before it, and sends back the blocks of the sender and of the hosts behind it. A broadcast is sent on by
+ *   its root's host and the hosts behind it, and sent back by this host and those before it.
  *
  * - All other calls, and all calls of other groups, exchange messages between all members (exchange.c).
  *

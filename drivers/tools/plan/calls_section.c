@@ -9,8 +9,8 @@ enum { MOST_MEMBERS = 1024 };
 static const struct call {
     enum sl_operation operation;
     double bytes; /* the larger of a member's input and output */
-} calls[] = {{SL_BARRIER, 0},           {SL_PSUM, 1024},      {SL_PSUM, 16 << 20},     {SL_PSUM_SCATTER, 16 << 20},
-             {SL_ALL_GATHER, 16 << 20}, {SL_BROADCAST, 1024}, {SL_BROADCAST, 16 << 20}};
+} calls[] = {{SL_BARRIER, 0},           {SL_PSUM, 1024},      {SL_PSUM, 16 << 20},      {SL_PSUM_SCATTER, 16 << 20},
+             {SL_ALL_GATHER, 16 << 20}, {SL_BROADCAST, 1024}, {SL_BROADCAST, 16 << 20}, {SL_ALL_TO_ALL, 4096}};
 enum { CALLS = sizeof calls / sizeof *calls };
 
 struct counts {

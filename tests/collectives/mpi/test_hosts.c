@@ -121,7 +121,7 @@ static void test_long_sums(void **state) {
 /* ---- results of calls that hosts pass on ---- */
 
 /* Kinds of calls. If a call cuts or joins, its blocks have N elements. */
-enum { KINDS = 9 };
+enum { KINDS = 10 };
 static const enum sl_dtype dtypes[] = {SL_F32, SL_BF16, SL_F16};
 
 static int root_of(const struct sl_group *group, size_t n) { return (int)(n % (size_t)group->size); }
@@ -145,15 +145,17 @@ static struct sl_collective describe(const struct sl_group *group, int kind, enu
         return sl_describe_all_gather_dim(group, dtype, in, out, 2, (const size_t[]){3, n}, 1);
     case 7:
         return sl_describe_all_gather(group, dtype, in, out, n);
-    default:
+    case 8:
         return sl_describe_broadcast(group, dtype, in, out, n, root_of(group, n));
+    default:
+        return sl_describe_all_to_all(group, dtype, in, out, 2, (const size_t[]){(size_t)group->size, n}, 0, 1);
     }
 }
 
 /* Elements of a member's input: of one block, or of all; and elements of a block. */
 static size_t block_of(int kind, size_t n) { return kind == 5 || kind == 6 ? 3 * n : n; }
 static size_t elements_in(int kind, size_t n, int size) {
-    return kind >= 3 && kind <= 5 ? block_of(kind, n) * (size_t)size : block_of(kind, n);
+    return (kind >= 3 && kind <= 5) || kind == 9 ? block_of(kind, n) * (size_t)size : block_of(kind, n);
 }
 
 static void fill(enum sl_dtype dtype, void *array, int member, int kind, size_t count) {
@@ -167,12 +169,12 @@ static size_t summand(const struct sl_group *group, int kind, size_t n, size_t i
     return kind == 5 ? i / n * n * (size_t)group->size + me * n + i % n : i;
 }
 
-/* The member with number I of a gathered or broadcast result, and its index in the member's input. */
+/* The member with number I of a result that is not a sum, and its index in the member's input. */
 static int gathered_from(const struct sl_group *group, int kind, size_t n, size_t i, size_t *index) {
     const size_t all = n * (size_t)group->size;
     if (kind == 8) *index = i;
     if (kind == 8) return root_of(group, n);
-    *index = kind == 6 ? i / all * n + i % n : i % n;
+    *index = kind == 6 ? i / all * n + i % n : kind == 9 ? (size_t)group->rank * n + i % n : i % n;
     return (int)(kind == 6 ? i % all / n : i / n);
 }
 
@@ -181,7 +183,7 @@ static int check_results(struct sl_spmd *self, const struct sl_group *group, int
                          const char *out) {
     static const enum sl_reduction reduction[] = {SL_SUM, SL_TREE, SL_MAXIMUM, SL_SUM, SL_TREE, SL_SUM};
     const size_t size = sl_dtype_size(dtype),
-                 results = block_of(kind, n) * (kind == 6 || kind == 7 ? (size_t)group->size : 1);
+                 results = block_of(kind, n) * (kind >= 6 && kind != 8 ? (size_t)group->size : 1);
     for (size_t i = 0; i < results; i += results < 50 ? 1 : 1 + mix(i) % (results / 25)) {
         float summands[MOST], wanted;
         const void *input[MOST];
