@@ -58,20 +58,19 @@ static void add_range(struct sl_hasher *hasher, const struct sl_piece *piece, in
 int sl_sign_contents(struct sl_signature *signature, const char *key, const char *description,
                      const struct sl_piece *piece, int pieces, struct sl_error *error) {
     char text[TEXT + 80], digits[SL_HASH_DIGITS + 1];
-    struct sl_hasher *hasher = sl_hasher_new();
+    struct sl_hasher hasher;
     size_t total = 0;
-    if (!hasher) return refuse(error);
+    sl_hasher_begin(&hasher);
     for (int i = 0; i < pieces; i++) total += piece[i].bytes;
     if (total <= (size_t)BLOCK * BLOCKS) {
-        add_range(hasher, piece, pieces, 0, total);
+        add_range(&hasher, piece, pieces, 0, total);
     } else {
         const size_t step = (total - BLOCK) / (BLOCKS - 1);
-        for (size_t block = 0; block + 1 < BLOCKS; block++) add_range(hasher, piece, pieces, step * block, BLOCK);
-        add_range(hasher, piece, pieces, total - BLOCK, BLOCK);
+        for (size_t block = 0; block + 1 < BLOCKS; block++) add_range(&hasher, piece, pieces, step * block, BLOCK);
+        add_range(&hasher, piece, pieces, total - BLOCK, BLOCK);
     }
     snprintf(text, sizeof text, "%.*s%s%zu bytes, XXH3 %s", TEXT, description, *description ? ", " : "", total,
-             sl_hash_print(sl_hasher_end(hasher), digits));
-    sl_hasher_free(hasher);
+             sl_hash_print(sl_hasher_end(&hasher), digits));
     return add(signature, key, text, error);
 }
 

@@ -44,20 +44,20 @@ static void read_some(const struct transformer_job *job, int i, size_t first, si
 /* Called for each tensor with its name and hash. */
 typedef int take_hash(struct transformer_job *job, const char *name, const char *hash, struct sl_error *error);
 static int hash_all(struct transformer_job *job, take_hash *take, struct sl_error *error) {
-    struct sl_hasher *hasher = sl_hasher_new();
+    struct sl_hasher hasher;
     float *values = malloc(SOME * sizeof *values);
     char hash[SL_HASH_DIGITS + 1];
-    int status = hasher && values ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to hash the frozen values");
+    sl_hasher_begin(&hasher);
+    int status = values ? SL_OK : sl_error_set(error, SL_FAILED, "no memory to hash the frozen values");
     for (int i = 0; i < tensors_of(job) && status == SL_OK; i++) {
         const size_t elements = name_of(job, i) ? elements_of(job, i) : 0;
         for (size_t first = 0, count; first < elements; first += count) {
             count = elements - first < SOME ? elements - first : SOME;
             read_some(job, i, first, count, values);
-            sl_hasher_add(hasher, values, count * sizeof *values);
+            sl_hasher_add(&hasher, values, count * sizeof *values);
         }
-        if (elements) status = take(job, name_of(job, i), sl_hash_print(sl_hasher_end(hasher), hash), error);
+        if (elements) status = take(job, name_of(job, i), sl_hash_print(sl_hasher_end(&hasher), hash), error);
     }
-    sl_hasher_free(hasher);
     free(values);
     return status;
 }

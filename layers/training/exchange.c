@@ -145,14 +145,16 @@ static int copy_own(const struct exchange *x, const struct sl_parameter *paramet
     return SL_OK;
 }
 
+/* Whether this coordinate sends, or receives, a PART of parameter I. */
+static bool find_part(const struct exchange *x, int i, struct part *part) {
+    kept_part(x, i, part);
+    return takes_part(x, i) && part->count > 0;
+}
+
 static int list_own(struct exchange *x, struct parts *parts) {
     parts->list = malloc(((size_t)x->parameters->count + 1) * sizeof *parts->list);
     if (!parts->list) return sl_fail(x->self, SL_FAILED, "no memory to list %d parameters", x->parameters->count);
-    for (int i = 0; i < x->parameters->count; i++) {
-        struct part *part = &parts->list[parts->count];
-        kept_part(x, i, part);
-        if (takes_part(x, i) && part->count > 0) parts->count++;
-    }
+    for (int i = 0; i < x->parameters->count; i++) parts->count += find_part(x, i, &parts->list[parts->count]);
     return SL_OK;
 }
 
@@ -383,18 +385,16 @@ int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const str
 int sl_export_own(struct sl_spmd *self, const struct sl_parameters *parameters, enum sl_state state,
                   struct sl_store *own) {
     struct exchange x = exchange_of(self, NULL, parameters, state);
-    struct parts parts = {0};
     x.spreads = true;
-    int status = list_own(&x, &parts);
-    for (int i = 0; i < parts.count && status == SL_OK; i++) {
-        const struct part *part = &parts.list[i];
+    for (int i = 0; i < parameters->count; i++) {
+        struct part part;
         char name[128];
-        name_of(parameters, state, part->parameter.name, name);
-        status = copy_own(&x, &part->parameter, part->first, part->count, sl_store_find(own, name)->array.data);
-        if (status == SL_OK) status = sl_progress(self);
+        if (!find_part(&x, i, &part)) continue;
+        name_of(parameters, state, part.parameter.name, name);
+        SL_TRY(copy_own(&x, &part.parameter, part.first, part.count, sl_store_find(own, name)->array.data));
+        SL_TRY(sl_progress(self));
     }
-    free(parts.list);
-    return status;
+    return SL_OK;
 }
 
 /* ---- copies of another coordinate's parts ---- */

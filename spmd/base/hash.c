@@ -4,17 +4,18 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the state's size */
 #include <xxhash.h>
 
 uint64_t sl_hash(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
 
 /* A hasher is the library's state. */
+_Static_assert(sizeof(XXH3_state_t) <= sizeof(struct sl_hasher), "the state fits");
 static XXH3_state_t *state_of(struct sl_hasher *hasher) { return (XXH3_state_t *)hasher; }
 
-struct sl_hasher *sl_hasher_new(void) {
-    XXH3_state_t *state = XXH3_createState();
-    if (state) XXH3_64bits_reset(state);
-    return (struct sl_hasher *)state;
+void sl_hasher_begin(struct sl_hasher *hasher) {
+    *hasher = (struct sl_hasher){0};
+    XXH3_64bits_reset(state_of(hasher));
 }
 
 void sl_hasher_add(struct sl_hasher *hasher, const void *data, size_t bytes) {
@@ -28,8 +29,6 @@ uint64_t sl_hasher_end(struct sl_hasher *hasher) {
     XXH3_64bits_reset(state_of(hasher));
     return hash;
 }
-
-void sl_hasher_free(struct sl_hasher *hasher) { XXH3_freeState(state_of(hasher)); }
 
 char *sl_hash_print(uint64_t hash, char text[SL_HASH_DIGITS + 1]) {
     snprintf(text, SL_HASH_DIGITS + 1, "%016" PRIx64, hash);

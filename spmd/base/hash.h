@@ -10,16 +10,16 @@ SL_BEGIN_C
 uint64_t sl_hash(const void *data, size_t bytes);
 
 /* Hashes bytes that come in parts; the result does not depend on the division. */
-struct sl_hasher;
+struct sl_hasher {
+    _Alignas(64) unsigned char state[576];
+};
 
-/* NULL without memory. */
-struct sl_hasher *sl_hasher_new(void);
+void sl_hasher_begin(struct sl_hasher *hasher);
 void sl_hasher_add(struct sl_hasher *hasher, const void *data, size_t bytes);
 /* Adds TEXT and the zero byte that ends it. */
 void sl_hasher_add_text(struct sl_hasher *hasher, const char *text);
 /* The hash of all bytes added since the last call. */
 uint64_t sl_hasher_end(struct sl_hasher *hasher);
-void sl_hasher_free(struct sl_hasher *hasher);
 
 /* HASH as 16 hexadecimal digits. Returns TEXT. */
 enum { SL_HASH_DIGITS = 16 };

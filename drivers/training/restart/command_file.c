@@ -19,17 +19,17 @@ static bool path_of(const char *save, char folder[SL_MAX_PATH], char path[SL_MAX
 /* Writes the hash of the command line to DIGITS. Relative paths in it depend on the working directory. */
 static bool hash_command(const struct sl_options *options, const char *program, const char *command,
                          char digits[SL_HASH_DIGITS + 1]) {
-    struct sl_hasher *hasher = sl_hasher_new();
+    struct sl_hasher hasher;
     char *directory = realpath(".", NULL);
-    const bool known = hasher && directory;
-    if (known) {
-        sl_hasher_add_text(hasher, directory);
-        sl_hasher_add_text(hasher, program);
-        sl_hasher_add_text(hasher, command ? command : "");
-        for (int i = 1; i < options->arguments.count; i++) sl_hasher_add_text(hasher, options->arguments.word[i]);
-        sl_hash_print(sl_hasher_end(hasher), digits);
+    sl_hasher_begin(&hasher);
+    if (directory) {
+        sl_hasher_add_text(&hasher, directory);
+        sl_hasher_add_text(&hasher, program);
+        sl_hasher_add_text(&hasher, command ? command : "");
+        for (int i = 1; i < options->arguments.count; i++) sl_hasher_add_text(&hasher, options->arguments.word[i]);
+        sl_hash_print(sl_hasher_end(&hasher), digits);
     }
-    sl_hasher_free(hasher);
+    const bool known = directory;
     free(directory);
     return known;
 }

@@ -16,7 +16,7 @@ enum { PART = 256 << 10, TOLD = 4 << 20 };
 
 struct pass {
     const struct sl_store *store;
-    struct sl_hasher *hasher; /* NULL: no checksums */
+    struct sl_hasher *hasher; /* NULL: checksums are not computed */
     int (*between)(void *arg);
     void *arg;
     size_t untold; /* bytes since the last call of between */
@@ -75,8 +75,10 @@ static int look(struct pass *pass, const struct sl_tensor *tensor, uint64_t *che
 
 int sl_checksums_make(const struct sl_store *store, struct sl_tensor *tensor, const char *path,
                       int (*between)(void *arg), void *arg, struct sl_error *error) {
-    struct pass pass = {.store = store, .hasher = sl_hasher_new(), .between = between, .arg = arg};
-    int status = pass.hasher ? SL_OK : sl_error_set(error, SL_FAILED, "%s: no memory for its checksums", path);
+    struct sl_hasher hasher;
+    struct pass pass = {.store = store, .hasher = &hasher, .between = between, .arg = arg};
+    int status = SL_OK;
+    sl_hasher_begin(&hasher);
     for (int i = 0; i < store->count && status == SL_OK; i++) {
         size_t not_finite;
         status = look(&pass, &tensor[i], &tensor[i].checksum, &not_finite);
@@ -84,7 +86,6 @@ int sl_checksums_make(const struct sl_store *store, struct sl_tensor *tensor, co
             status = sl_error_set(error, SL_FAILED, "%s: cannot be written: tensor %s: value %zu is not finite", path,
                                   tensor[i].name, not_finite);
     }
-    sl_hasher_free(pass.hasher);
     return status;
 }
 
@@ -102,38 +103,43 @@ static int compare(const struct sl_store *store, const struct sl_tensor *tensor,
 }
 
 int sl_checksums_verify(const struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error) {
-    struct pass pass = {.store = store, .between = between, .arg = arg};
+    struct sl_hasher hasher;
+    struct pass pass = {store, store->checksums ? &hasher : NULL, between, arg, 0};
     int status = SL_OK;
+    sl_hasher_begin(&hasher);
     if (store->mapping) madvise(store->mapping, store->mapped, MADV_SEQUENTIAL); /* a disk reads far ahead */
-    if (store->checksums) pass.hasher = sl_hasher_new();
-    if (store->checksums && !pass.hasher)
-        status = sl_error_set(error, SL_FAILED, "%s: no memory for its checksums", store->path);
     for (int i = 0; i < store->count && status == SL_OK; i++) {
         uint64_t checksum = 0;
         size_t not_finite;
         status = look(&pass, &store->tensor[i], &checksum, &not_finite);
         if (status == SL_OK) status = compare(store, &store->tensor[i], checksum, not_finite, error);
     }
-    if (pass.hasher) sl_hasher_free(pass.hasher);
     if (store->mapping) madvise(store->mapping, store->mapped, MADV_NORMAL);
     return status;
 }
 
 /* ---- the note ---- */
 
-static int by_key(const void *a, const void *b) {
-    return strcmp(((const struct sl_note *)a)->key, ((const struct sl_note *)b)->key);
+static void add_sorted(struct sl_hasher *hasher, const struct sl_note *note, int notes) {
+    for (int i = 0; i < notes; i++) {
+        sl_hasher_add_text(hasher, note[i].key);
+        sl_hasher_add_text(hasher, note[i].text);
+    }
 }
 
 static int add_notes(struct sl_hasher *hasher, const struct sl_store *store) {
-    struct sl_note *sorted = malloc(((size_t)store->notes + 1) * sizeof *sorted);
-    if (!sorted) return SL_FAILED;
-    if (store->notes) memcpy(sorted, store->note, (size_t)store->notes * sizeof *sorted);
-    qsort(sorted, (size_t)store->notes, sizeof *sorted, by_key);
-    for (int i = 0; i < store->notes; i++) {
-        sl_hasher_add_text(hasher, sorted[i].key);
-        sl_hasher_add_text(hasher, sorted[i].text);
+    const size_t notes = (size_t)store->notes;
+    size_t next = 1;
+    while (next < notes && sl_note_compare(&store->note[next - 1], &store->note[next]) <= 0) next++;
+    if (next >= notes) {
+        add_sorted(hasher, store->note, store->notes);
+        return SL_OK;
     }
+    struct sl_note *sorted = malloc(notes * sizeof *sorted);
+    if (!sorted) return SL_FAILED;
+    memcpy(sorted, store->note, notes * sizeof *sorted);
+    qsort(sorted, notes, sizeof *sorted, sl_note_compare);
+    add_sorted(hasher, sorted, store->notes);
     free(sorted);
     return SL_OK;
 }
@@ -149,26 +155,24 @@ static void add_tensor(struct sl_hasher *hasher, const struct sl_tensor *tensor)
 }
 
 static int make_root(const struct sl_store *store, const struct sl_tensor *tensor, uint64_t *root) {
-    struct sl_hasher *hasher = sl_hasher_new();
-    if (!hasher) return SL_FAILED;
-    const int status = add_notes(hasher, store);
-    for (int i = 0; i < store->count; i++) add_tensor(hasher, &tensor[i]);
-    *root = sl_hasher_end(hasher);
-    sl_hasher_free(hasher);
-    return status;
+    struct sl_hasher hasher;
+    sl_hasher_begin(&hasher);
+    SL_TRY(add_notes(&hasher, store));
+    for (int i = 0; i < store->count; i++) add_tensor(&hasher, &tensor[i]);
+    *root = sl_hasher_end(&hasher);
+    return SL_OK;
 }
 
-char *sl_checksums_print(const struct sl_store *store, const struct sl_tensor *tensor) {
+int sl_checksums_print(const struct sl_store *store, const struct sl_tensor *tensor, char *text) {
+    char digits[SL_HASH_DIGITS + 1];
     uint64_t root;
-    char *text = make_root(store, tensor, &root) ? NULL : malloc(sl_checksums_length(store->count) + 1);
-    if (!text) return NULL;
-    char *at = text;
-    for (int i = 0; i < store->count; i++, at += SL_HASH_DIGITS + 1) {
-        sl_hash_print(tensor[i].checksum, at);
-        at[SL_HASH_DIGITS] = ' ';
+    SL_TRY(make_root(store, tensor, &root));
+    for (int i = 0; i < store->count; i++, text += SL_HASH_DIGITS + 1) {
+        sl_hash_print(tensor[i].checksum, text);
+        text[SL_HASH_DIGITS] = ' ';
     }
-    sl_hash_print(root, at);
-    return text;
+    memcpy(text, sl_hash_print(root, digits), SL_HASH_DIGITS);
+    return SL_OK;
 }
 
 /* Reads the 16 digits of a checksum; each number has only one form. */

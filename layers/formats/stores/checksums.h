@@ -29,9 +29,10 @@ static inline size_t sl_checksums_length(int count) { return 17 * (size_t)count 
  * the work and is returned. */
 int sl_checksums_make(const struct sl_store *store, struct sl_tensor *tensor, const char *path,
                       int (*between)(void *arg), void *arg, struct sl_error *error);
-/* The note of TENSOR[store->count], which are sorted and have checksums. The caller frees it. NULL if memory is
- * short. */
-char *sl_checksums_print(const struct sl_store *store, const struct sl_tensor *tensor);
+/* Writes the note of TENSOR[store->count], which are sorted and have checksums, to TEXT: sl_checksums_length
+ * characters, without a zero after them. SL_FAILED if memory is short; if STORE's notes are sorted
+ * (sl_store_sort_notes), no memory is needed. */
+int sl_checksums_print(const struct sl_store *store, const struct sl_tensor *tensor, char *text);
 
 /* Sets the checksums of STORE's sorted tensors from the note TEXT. SL_BAD_INPUT if the root does not match the notes
  * and tensors. */

@@ -90,9 +90,9 @@ static int check_names(const struct sl_store *store, const struct sl_tensor *ten
 static char *check_and_describe(const struct sl_store *store, const struct sl_tensor *tensor, const char *path,
                                 size_t *length, struct sl_error *error) {
     if (check_names(store, tensor, path, error)) return NULL;
-    char *checksums = store->checksums ? sl_checksums_print(store, tensor) : NULL;
-    char *header = NULL;
-    if (checksums || !store->checksums) header = make_header(store, tensor, checksums, length);
+    char *checksums = store->checksums ? calloc(1, sl_checksums_length(store->count) + 1) : NULL, *header = NULL;
+    if (!store->checksums || (checksums && !sl_checksums_print(store, tensor, checksums)))
+        header = make_header(store, tensor, checksums, length);
     if (!header) sl_error_set(error, SL_FAILED, "%s: no memory for the header, or a name is not UTF-8", path);
     free(checksums);
     return header;
@@ -194,11 +194,8 @@ int sl_safetensors_create(struct sl_store *store, const char *path, struct sl_er
 /* Computes the checksums, once the tensors have their data. */
 static int fill_in_checksums(struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error) {
     SL_TRY(sl_checksums_make(store, store->tensor, store->draft->path, between, arg, error));
-    char *text = sl_checksums_print(store, store->tensor);
-    if (!text) return sl_error_set(error, SL_FAILED, "%s: no memory for its checksums", store->draft->path);
-    memcpy(store->mapping + LENGTH + strlen(before_checksums), text, strlen(text));
-    free(text);
-    return SL_OK;
+    if (!sl_checksums_print(store, store->tensor, store->mapping + LENGTH + strlen(before_checksums))) return SL_OK;
+    return sl_error_set(error, SL_FAILED, "%s: no memory for its checksums", store->draft->path);
 }
 
 int sl_safetensors_commit(struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error) {
@@ -227,6 +224,7 @@ static int make_file(struct sl_store *store, const char *path, size_t bytes, int
 int sl_safetensors_place(struct sl_store *store, const char *path, int *number, struct sl_error *error) {
     size_t length;
     sl_store_sort(store);
+    sl_store_sort_notes(store); /* sealing needs no memory then */
     char *header = check_and_describe(store, store->tensor, path, &length, error);
     *number = ENOMEM;
     if (!header) return SL_FAILED;
@@ -274,12 +272,9 @@ int sl_safetensors_seal(struct sl_store *store, int (*between)(void *arg), void 
     const size_t length = store->mapped - bytes_with(store, LENGTH);
     kept.mapping = NULL;
     SL_TRY(sl_checksums_make(&kept, store->tensor, "memory", between, arg, error));
-    char *text = sl_checksums_print(store, store->tensor);
-    bool fits = text;
-    if (text) memcpy(store->mapping + LENGTH + strlen(before_checksums), text, strlen(text));
+    bool fits = !sl_checksums_print(store, store->tensor, store->mapping + LENGTH + strlen(before_checksums));
     for (int i = 0; i < store->notes && fits; i++) fits = renew_note(store->mapping + LENGTH, length, &store->note[i]);
-    free(text);
-    if (!fits) return sl_error_set(error, SL_FAILED, "memory: no memory for the header, or notes of other lengths");
+    if (!fits) return sl_error_set(error, SL_FAILED, "memory: its notes have other lengths");
     set_length(store, length);
     return SL_OK;
 }

@@ -143,6 +143,15 @@ static struct sl_note *add_note(struct sl_store *store, const char *key) {
     return note;
 }
 
+int sl_note_compare(const void *a, const void *b) {
+    return strcmp(((const struct sl_note *)a)->key, ((const struct sl_note *)b)->key);
+}
+
+void sl_store_sort_notes(struct sl_store *store) {
+    if (store->notes) qsort(store->note, (size_t)store->notes, sizeof *store->note, sl_note_compare);
+    sl_names_renew(&store->note_names, store->note, note_key);
+}
+
 int sl_store_set_note(struct sl_store *store, const char *key, const char *text) {
     struct sl_note *note = find_note(store, key);
     if (note && strlen(note->text) == strlen(text)) {

@@ -78,6 +78,10 @@ struct sl_tensor *sl_store_declare(struct sl_store *store, const char *name, enu
 struct sl_tensor *sl_store_find(const struct sl_store *store, const char *name);
 /* Sorts the tensors by the bytes of their names. */
 void sl_store_sort(struct sl_store *store);
+/* Compares the keys of the struct sl_note A and B, for qsort. */
+int sl_note_compare(const void *a, const void *b);
+/* Sorts the notes by key. */
+void sl_store_sort_notes(struct sl_store *store);
 void sl_store_free(struct sl_store *store);
 /* If the tensors are in a mapped file, releases the memory of the pages touched so far; their contents stay in the
  * file. Otherwise does nothing. */

@@ -39,9 +39,9 @@ int sl_frame_write(FILE *stream, struct sl_frame *frame, const void *data) {
     return number ? number : put_hash(stream, sl_hash(data, frame->bytes));
 }
 
-int sl_frame_begin(FILE *stream, struct sl_hasher **hasher, struct sl_frame *frame) {
-    *hasher = sl_hasher_new();
-    return *hasher ? put_head(stream, frame) : ENOMEM;
+int sl_frame_begin(FILE *stream, struct sl_hasher *hasher, struct sl_frame *frame) {
+    sl_hasher_begin(hasher);
+    return put_head(stream, frame);
 }
 
 int sl_frame_add(FILE *stream, struct sl_hasher *hasher, const void *data, size_t bytes) {
@@ -49,12 +49,7 @@ int sl_frame_add(FILE *stream, struct sl_hasher *hasher, const void *data, size_
     return put(stream, data, bytes);
 }
 
-int sl_frame_end(FILE *stream, struct sl_hasher *hasher) {
-    if (!hasher) return ENOMEM;
-    const uint64_t hash = sl_hasher_end(hasher);
-    sl_hasher_free(hasher);
-    return put_hash(stream, hash);
-}
+int sl_frame_end(FILE *stream, struct sl_hasher *hasher) { return put_hash(stream, sl_hasher_end(hasher)); }
 
 /* ---- reading ---- */
 

@@ -43,9 +43,9 @@ struct sl_frame {
  * Returns 0, or an errno. Allocates nothing. */
 int sl_frame_write(FILE *stream, struct sl_frame *frame, const void *data);
 /* As sl_frame_write, with contents added piece by piece. Each returns 0, or an errno. */
-int sl_frame_begin(FILE *stream, struct sl_hasher **hasher, struct sl_frame *frame);
+int sl_frame_begin(FILE *stream, struct sl_hasher *hasher, struct sl_frame *frame);
 int sl_frame_add(FILE *stream, struct sl_hasher *hasher, const void *data, size_t bytes);
-/* Frees HASHER and flushes. Call it also after a failure. */
+/* Writes the hash, and flushes. */
 int sl_frame_end(FILE *stream, struct sl_hasher *hasher);
 
 /* A file being read. */

@@ -17,7 +17,7 @@ struct sl_ring {
     int64_t length; /* steps of a segment */
     char path[SL_MAX_PATH];
     FILE *stream; /* the opening, or the current segment */
-    struct sl_hasher *hasher;
+    struct sl_hasher hasher;
     int64_t first, step, samples; /* of the segment, and of the current step; -1: none */
 };
 
@@ -115,7 +115,7 @@ int sl_ring_start(struct sl_ring *r) {
 
 static int add_state(void *arg, void *data, size_t bytes) {
     struct sl_ring *r = arg;
-    const int number = bytes ? sl_frame_add(r->stream, r->hasher, data, bytes) : 0;
+    const int number = bytes ? sl_frame_add(r->stream, &r->hasher, data, bytes) : 0;
     if (number) refuse(r, number); /* adds the file's name */
     return number;
 }
@@ -129,7 +129,7 @@ static int begin_segment(struct sl_ring *r, struct sl_trainer *trainer) {
     SL_TRY(open_file(r));
     const int number = sl_frame_begin(r->stream, &r->hasher, &frame);
     const int status = number ? refuse(r, number) : sl_state_read(trainer, add_state, r);
-    const int ended = sl_frame_end(r->stream, r->hasher);
+    const int ended = sl_frame_end(r->stream, &r->hasher);
     return status ? status : ended ? refuse(r, ended) : SL_OK;
 }
 

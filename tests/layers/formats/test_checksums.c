@@ -182,8 +182,9 @@ static void test_another_writer_s_file_is_valid(void **state) {
     struct sl_error error = {0};
     write_file();
     assert_int_equal(sl_safetensors_read(&store, path, &error), SL_OK);
-    char *note = sl_checksums_print(&store, store.tensor), header[2000];
-    assert_non_null(note);
+    char note[200] = "", header[2000];
+    assert_true(sl_checksums_length(store.count) < sizeof note);
+    assert_int_equal(sl_checksums_print(&store, store.tensor, note), SL_OK);
     int used = snprintf(header, sizeof header, "{ \"__metadata__\" : {\"version\":\"2\",\n");
     size_t begin = 0;
     for (int i = store.count - 1; i >= 0; i--) { /* the last one first */
@@ -208,7 +209,6 @@ static void test_another_writer_s_file_is_valid(void **state) {
         fwrite(store.tensor[i].array.data, 1, sl_tensor_bytes(&store.tensor[i]), file);
     assert_int_equal(fclose(file), 0);
     expect_valid();
-    free(note);
     sl_store_free(&store);
 }
 

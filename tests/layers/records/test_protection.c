@@ -2,6 +2,7 @@
  * with a part that is unsealed, cut short or damaged does not; memory is planned; no files are left. */
 #include <unistd.h>
 
+#include "tests/rigs/allocations.h"
 #include "tests/rigs/folder.h"
 #include "tests/rigs/saved_job.h"
 
@@ -51,7 +52,10 @@ static int train_and_protect(struct worker *worker) {
     for (int step = 1; step <= STEPS; step++) {
         SL_TRY(train_steps(worker, 0, 1));
         if (step == STEPS && self->coordinate == job->lags) continue;
+        const size_t before = taken;
         SL_TRY(sl_protection_commit(job->protection, self, worker->trainer, 8 * step));
+        if (taken > before && step > 1)
+            return sl_fail(self, SL_CHECK_FAILED, "step %d takes %zu bytes of memory", step, taken - before);
     }
     if (job->ends) sl_protection_end(job->protection, self);
     return SL_OK;
