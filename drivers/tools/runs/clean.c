@@ -1,4 +1,5 @@
-/* clean.c - removes steps in memory that dead runs have left. */
+/* clean.c - removes steps in memory that dead runs have left, and segments of Open MPI that their processes have. */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "drivers/common/options.h"
@@ -77,15 +79,65 @@ static void clean(const struct config *config, const char *name, FILE *stream) {
     sl_control_remove(folder);
 }
 
+/* ---- segments ---- */
+
+/* Processes of Open MPI share memory by files called vader_segment.HOST.USER.JOB.RANK; a killed one leaves its file. */
+static const char segment[] = "vader_segment.";
+enum { FRESH = 60 }; /* seconds: a process that starts may not have mapped its file yet */
+
+/* Adds the paths of segments that PROCESS has mapped, a line each. */
+static void add_mapped(const char *process, FILE *mapped) {
+    char path[64], *line = NULL;
+    size_t room = 0;
+    snprintf(path, sizeof path, "/proc/%.20s/maps", process);
+    FILE *maps = isdigit((unsigned char)*process) ? fopen(path, "re") : NULL;
+    while (maps && getline(&line, &room, maps) > 0)
+        if (strstr(line, segment)) fputs(strchr(line, '/'), mapped);
+    if (maps) fclose(maps);
+    free(line);
+}
+
+/* Returns the paths of all segments that are mapped, a line each; the caller frees them. NULL: they are not known. */
+static char *list_mapped(void) {
+    char *text = NULL;
+    size_t length;
+    DIR *processes = opendir("/proc");
+    FILE *mapped = processes ? open_memstream(&text, &length) : NULL;
+    for (const struct dirent *entry; mapped && (entry = readdir(processes));) add_mapped(entry->d_name, mapped);
+    if (mapped && fclose(mapped)) free(text), text = NULL;
+    if (processes) closedir(processes);
+    return text;
+}
+
+/* Removes the segment NAME, if it is this user's and none of MAPPED. */
+static void clean_segment(const struct config *config, const char *name, const char *mapped, FILE *stream) {
+    char line[SL_MAX_PATH];
+    struct stat about;
+    const int length = snprintf(line, sizeof line, SL_PROTECTION_ROOT "/%s\n", name) - 1;
+    if (strstr(mapped, line)) return;
+    line[length] = '\0';
+    if (lstat(line, &about) || !S_ISREG(about.st_mode) || about.st_uid != getuid() ||
+        time(NULL) < about.st_mtim.tv_sec + FRESH)
+        return;
+    fprintf(stream, "%s: %.1f MB of Open MPI: %s\n", sl_error_line(line), 1e-6 * (double)about.st_size,
+            config->dry_run ? "would be removed" : "removed");
+    if (!config->dry_run) unlink(line);
+}
+
 static int run(const struct config *config, struct sl_error *error) {
     struct sl_output output = {0};
     char prefix[64];
-    DIR *all = opendir(SL_PROTECTION_ROOT);
     SL_TRY(sl_output_open(&output, NULL, error));
+    DIR *all = opendir(SL_PROTECTION_ROOT);
+    char *mapped = list_mapped();
     snprintf(prefix, sizeof prefix, "%s%ld-", SL_PROTECTION_PREFIX, (long)getuid());
     for (const struct dirent *entry; all && (entry = readdir(all));)
-        if (!strncmp(entry->d_name, prefix, strlen(prefix))) clean(config, entry->d_name, output.stream);
+        if (!strncmp(entry->d_name, prefix, strlen(prefix)))
+            clean(config, entry->d_name, output.stream);
+        else if (mapped && !strncmp(entry->d_name, segment, strlen(segment)))
+            clean_segment(config, entry->d_name, mapped, output.stream);
     if (all) closedir(all);
+    free(mapped);
     return sl_output_close(&output, SL_OK, error);
 }
 
@@ -94,7 +146,8 @@ int main(int argc, char **argv) {
     struct sl_options options = {
         .program = "clean",
         .summary = "Removes the steps that this user's dead runs with --protect 1 have left in memory, in /dev/shm. "
-                   "Such a run can then continue only from its last checkpoint. Steps of runs that train stay.",
+                   "Such a run can then continue only from its last checkpoint. Steps of runs that train stay. Also "
+                   "removes the segments there that killed processes of Open MPI have left.",
         .section = SL_SECTIONS({"Output", table, &config}),
     };
     struct sl_error error = {0};

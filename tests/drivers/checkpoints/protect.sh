@@ -208,6 +208,29 @@ status=$?
 [ $status = 0 ] && grep -q "^$left: .*: removed$" out && [ ! -e "$left" ]
 point 'clean removes them'
 
+# Segments of Open MPI: one that no process uses, a new one, and one that a process has mapped.
+segment=/dev/shm/vader_segment.test.$(id -u).$$
+for number in 0 1 2; do head -c 5000 /dev/zero >$segment.$number; done
+python3 - $segment.2 <<'END' &
+import mmap, sys, time
+with open(sys.argv[1], "r+b") as file:
+    held = mmap.mmap(file.fileno(), 0)
+open("mapped", "w")
+time.sleep(100)
+END
+holder=$!
+tries=0
+until [ -e mapped ] || [ $((tries += 1)) -gt 500 ]; do sleep 0.02; done
+touch -d '1 hour ago' $segment.0 $segment.2
+"$drivers/shardloop" clean --dry-run >out 2>err
+grep -q "^$segment.0: 0.0 MB of Open MPI: would be removed$" out && [ -e $segment.0 ] && "$drivers/shardloop" clean >out 2>err
+status=$?
+kill $holder
+[ $status = 0 ] && grep -q "^$segment.0: 0.0 MB of Open MPI: removed$" out && ! grep -q "$segment.[12]" out &&
+    [ ! -e $segment.0 ] && [ -e $segment.1 ] && [ -e $segment.2 ]
+point 'clean removes segments of Open MPI that no process uses'
+rm -f $segment.*
+
 mkdir -m 700 "$left"
 printf 'first\nsecond' >"$left/save"
 "$drivers/shardloop-clean" --dry-run >out 2>err
