@@ -10,16 +10,16 @@
 SL_BEGIN_C
 
 enum {
-    SL_DOT_DEPTH = 4096,     /* terms of a part of the sums: whole blocks of every type */
-    SL_DOT_ELEMENTS = 16384, /* of rounded rows */
+    SL_DOT_DEPTH = 4096,         /* terms of a part of the sums: whole blocks of every type */
+    SL_DOT_ELEMENTS = 32 * 4096, /* of rounded rows */
 };
 
 /* Rows of A, one after another, rounded for one type of weights: whole rows, or SL_DOT_DEPTH terms of each. */
 struct sl_dot_rows {
     int8_t number[SL_DOT_ELEMENTS];
-    /* A value for each four numbers: if weights are codes - base, -base times the sum of the numbers; for types with a
-     * minimum, the scaled sum as a float. */
-    int32_t four[SL_DOT_ELEMENTS / 4];
+    /* A value for each group of weights with one scale, 16 or 32: if weights are codes - base, -base times the sum of
+     * the numbers; for types with a minimum, the scaled sum as a float. */
+    int32_t group[SL_DOT_ELEMENTS / 16];
     float scale[SL_DOT_ELEMENTS / 32];
     size_t rows, terms; /* terms: of each row */
 };

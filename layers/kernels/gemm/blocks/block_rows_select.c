@@ -7,7 +7,9 @@
 enum {
     SHARED_WEIGHTS = 1 << 15, /* with this many weights one core takes longer than two need to synchronize */
     SHARES = 4,               /* shares per thread: cores do not read equally fast */
-    STEP = 32, /* a share has a multiple of so many rows of weights: whole lines of C, and whole vectors */
+    STEP = 32,    /* a share has a multiple of so many rows of weights: whole lines of C, and whole vectors */
+    DOT_ROWS = 6, /* a share of A has a multiple of so many rows: whole tiles with VNNI */
+    MANY = 24,    /* with so many rows of A per thread, threads share them: each unpacks all weights */
 };
 
 const struct sl_block_rows *sl_block_rows_available(int i) {
@@ -73,19 +75,36 @@ void sl_block_rows_widen(const struct sl_blocks *b, float *to, struct sl_crew *c
     run(&work, crew, widen_share);
 }
 
-/* Parts of the terms are the same for any number of rows. */
+/* Computes COUNT rows of C from row FIRST on. CREW, which may be NULL, shares the columns. The terms are cut into the
+ * same parts for any number of rows. */
+static void dot_rows(const struct work *w, size_t first, size_t count, struct sl_crew *crew) {
+    const size_t k = w->b->columns;
+    _Alignas(SL_CACHE_LINE) struct sl_dot_rows x;
+    x.rows = count;
+    for (size_t from = 0; from < k; from += SL_DOT_DEPTH) {
+        const bool last = k - from <= SL_DOT_DEPTH;
+        x.terms = last ? k - from : SL_DOT_DEPTH;
+        sl_block_dots_available(0)->round(w->b->type, w->a + first * k + from, k, &x);
+        struct work part = {
+            .b = w->b, .x = &x, .from = from, .bias = last ? w->bias : NULL, .c = w->c + first * w->b->rows};
+        run(&part, crew, dot_share);
+    }
+}
+
+static void dot_row_share(void *arg, int share) {
+    const struct work *w = arg;
+    const size_t first = w->each * (size_t)share;
+    dot_rows(w, first, w->m - first < w->each ? w->m - first : w->each, NULL);
+}
+
 void sl_block_dots_multiply(const struct sl_blocks *b, size_t m, const float *a, const float *bias, float *c,
                             struct sl_crew *crew) {
-    const size_t k = b->columns, longest = k < SL_DOT_DEPTH ? k : SL_DOT_DEPTH, most = SL_DOT_ELEMENTS / longest;
-    _Alignas(SL_CACHE_LINE) struct sl_dot_rows x;
-    for (size_t row = 0; row < m; row += most) {
-        x.rows = m - row < most ? m - row : most;
-        for (size_t from = 0; from < k; from += SL_DOT_DEPTH) {
-            const bool last = k - from <= SL_DOT_DEPTH;
-            x.terms = last ? k - from : SL_DOT_DEPTH;
-            sl_block_dots_available(0)->round(b->type, a + row * k + from, k, &x);
-            struct work work = {.b = b, .x = &x, .from = from, .bias = last ? bias : NULL, .c = c + row * b->rows};
-            run(&work, crew, dot_share);
-        }
-    }
+    const size_t longest = b->columns < SL_DOT_DEPTH ? b->columns : SL_DOT_DEPTH, most = SL_DOT_ELEMENTS / longest;
+    const size_t threads = (size_t)sl_crew_threads(crew), shares = sl_round_up((m + most - 1) / most, threads);
+    struct work work = {.b = b, .m = m, .a = a, .bias = bias, .c = c};
+    work.each = sl_round_up((m + shares - 1) / shares, DOT_ROWS);
+    if (m >= MANY * threads)
+        sl_crew_run(crew, (int)((m + work.each - 1) / work.each), dot_row_share, &work);
+    else
+        for (size_t row = 0; row < m; row += most) dot_rows(&work, row, m - row < most ? m - row : most, crew);
 }

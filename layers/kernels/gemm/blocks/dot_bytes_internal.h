@@ -1,63 +1,80 @@
-/* dot_bytes_internal.h - products of 32 codes of weights with 32 signed bytes, added up to eight sums of four
- * neighbours each; and a half float in all of eight lanes. The instructions are those of the including file's CPU
- * level.
- * */
+/* dot_bytes_internal.h - products of four unsigned codes with four signed bytes in each lane, and half floats as
+ * floats. The instructions are those of the including file's CPU level. */
 #ifndef SL_LAYERS_KERNELS_GEMM_BLOCKS_DOT_BYTES_INTERNAL_H
 #define SL_LAYERS_KERNELS_GEMM_BLOCKS_DOT_BYTES_INTERNAL_H
 
-#include <string.h>
-
+#include "layers/kernels/loops/vectors_internal.h"
 #include "spmd/base/numbers/f16.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
-enum { GROUP = 32, FOURS = GROUP / 4 }; /* codes of a group, and its sums of four neighbours */
-
-typedef uint8_t codes __attribute__((vector_size(GROUP), aligned(1), may_alias));
-typedef uint64_t longs __attribute__((vector_size(GROUP)));
-typedef int8_t numbers __attribute__((vector_size(GROUP), aligned(1), may_alias));
-typedef int32_t sums __attribute__((vector_size(4 * FOURS), aligned(4), may_alias));
-typedef float scales __attribute__((vector_size(4 * FOURS), aligned(4), may_alias));
-
-/* dot_codes: TO = START + products of CODES and X. Codes are at most 63. If WIDE, they may be any byte: weights are
- * then codes - 128, and START contains -128 times the sums of X. */
-#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
-static inline __attribute__((always_inline)) void dot_codes(const bool wide, const codes *c, const numbers *x,
-                                                            const sums *start, sums *to) {
-    (void)wide;
-    *to = (sums)_mm256_dpbusd_epi32((__m256i)*start, (__m256i)*c, (__m256i)*x);
+/* add_products: adds four products of CODE and X to each lane. Codes are at most MOST. If MOST is 255, weights are
+ * codes - 128.
+ * DOT: sums. PAIRS: sums in 16 bits, zeros at first; fold_pairs moves them to DOT, at least after each words_of_pairs.
+ * STARTS_AT_BASE: the caller starts DOT at -base times the sums of X; otherwise at 0 if MOST is 255. */
+#if defined(__AVX512VNNI__)
+enum { STARTS_AT_BASE = true };
+static inline int words_of_pairs(int most) { return most ? 8 : 0; }
+static inline __attribute__((always_inline)) void add_products(const int most, words code, words x, integers *pairs,
+                                                               integers *dot) {
+    (void)most, (void)pairs;
+    *dot = (integers)_mm512_dpbusd_epi32((__m512i)*dot, (__m512i)code, (__m512i)x);
 }
+static inline __attribute__((always_inline)) void fold_pairs(integers *pairs, integers *dot) { (void)pairs, (void)dot; }
 #elif defined(__AVX2__)
-/* The instruction adds two products in 16 bits, which is too few for codes above 128. So codes become signed weights,
- * whose signs move to x, and START is not added. */
-static inline __attribute__((always_inline)) void dot_codes(const bool wide, const codes *c, const numbers *x,
-                                                            const sums *start, sums *to) {
-    const __m256i weights = (__m256i)(*c ^ 128), ones = _mm256_set1_epi16(1);
-    const __m256i pairs = wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8((__m256i)*x, weights))
-                               : _mm256_maddubs_epi16((__m256i)*c, (__m256i)*x);
-    *to = (sums)_mm256_madd_epi16(pairs, ones);
-    if (!wide) *to += *start;
+#if defined(__AVX512BW__)
+#define SL_BYTES(name) _mm512_##name
+typedef __m512i bits;
+static inline bits negate_where(bits weights, bits x) {
+    return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(weights), _mm512_setzero_si512(), x);
 }
 #else
-static void dot_codes(const bool wide, const codes *c, const numbers *x, const sums *start, sums *to) {
-    const uint8_t *code = (const void *)c;
-    const int8_t *number = (const void *)x;
-    int32_t *sum = (void *)to;
-    (void)wide;
-    *to = *start;
-    for (int i = 0; i < GROUP; i++) sum[i / 4] += code[i] * number[i];
+#define SL_BYTES(name) _mm256_##name
+typedef __m256i bits;
+static inline bits negate_where(bits weights, bits x) { return _mm256_sign_epi8(x, weights); }
+#endif
+/* The instruction adds two products in 16 bits, too few for codes above 128: these become signed weights, and their
+ * signs move to X. */
+enum { STARTS_AT_BASE = false };
+static inline int words_of_pairs(int most) { return most > 31 ? 2 : most > 15 ? 4 : 8; }
+static inline __attribute__((always_inline)) void add_products(const int most, words code, words x, integers *pairs,
+                                                               integers *dot) {
+    typedef int16_t shorts __attribute__((vector_size(4 * LANES)));
+    const bits ones = SL_BYTES(set1_epi16)(1), weights = (bits)(code ^ 0x80808080u);
+    if (most == 255)
+        *dot += (integers)SL_BYTES(madd_epi16)(
+            SL_BYTES(maddubs_epi16)(SL_BYTES(abs_epi8)(weights), negate_where(weights, (bits)x)), ones);
+    else
+        *pairs = (integers)((shorts)*pairs + (shorts)SL_BYTES(maddubs_epi16)((bits)code, (bits)x));
 }
+static inline __attribute__((always_inline)) void fold_pairs(integers *pairs, integers *dot) {
+    *dot += (integers)SL_BYTES(madd_epi16)((bits)*pairs, SL_BYTES(set1_epi16)(1));
+    *pairs = (integers){0};
+}
+#else
+enum { STARTS_AT_BASE = true };
+static inline int words_of_pairs(int most) { return most ? 8 : 0; }
+static inline __attribute__((always_inline)) void add_products(const int most, words code, words x, integers *pairs,
+                                                               integers *dot) {
+    (void)most, (void)pairs;
+    SL_UNROLL
+    for (int i = 0; i < 32; i += 8) *dot += (integers)(code >> i & 255) * ((integers)(x << (24 - i)) >> 24);
+}
+static inline void fold_pairs(integers *pairs, integers *dot) { (void)pairs, (void)dot; }
 #endif
 
-static inline __attribute__((always_inline)) void spread_half(const uint8_t *at, scales *to) {
-    uint16_t half;
-    memcpy(&half, at, sizeof half);
-#if defined(__F16C__) && defined(__AVX2__)
-    *to = (scales)_mm256_cvtph_ps(_mm_set1_epi16((int16_t)half));
+/* Returns the lower halves of X, which are half floats. */
+static inline __attribute__((always_inline)) vector floats_of_halves(words x) {
+#if defined(__AVX512F__)
+    return (vector)_mm512_cvtph_ps((__m256i) __builtin_convertvector(x, halves));
+#elif defined(__AVX2__)
+    return (vector)_mm256_cvtph_ps((__m128i) __builtin_convertvector(x, halves));
 #else
-    *to = sl_float_of_f16(half) - (scales){0};
+    vector floats;
+    for (int i = 0; i < LANES; i++) floats[i] = sl_float_of_f16((uint16_t)x[i]);
+    return floats;
 #endif
 }
 

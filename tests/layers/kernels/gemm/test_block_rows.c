@@ -199,10 +199,10 @@ static void dots_are_those_of_rounded_rows(void **state) {
     free(bias);
 }
 
-/* Rows longer than a part of their sums, and more rows than are rounded at once: a row has the same bits alone and with
- * other rows, with a crew and without. */
+/* Rows longer than a part of their sums, more rows than are rounded at once, and so many that threads share them: a row
+ * has the same bits alone and with other rows, with a crew and without. */
 static void dots_have_their_bits_in_company(void **state) {
-    enum { COUNT = 5, WEIGHTS = 70, COLUMNS = SL_DOT_DEPTH + 512 };
+    enum { COUNT = 77, FEW = 35, WEIGHTS = 70, COLUMNS = SL_DOT_DEPTH + 512 };
     struct numbers numbers = {44};
     struct sl_crew *crew = sl_crew_open(3);
     float *a = random_floats(&numbers, COUNT * COLUMNS, -1.0f, 1.0f), *bias = random_floats(&numbers, WEIGHTS, -1, 1);
@@ -214,6 +214,9 @@ static void dots_have_their_bits_in_company(void **state) {
             sl_block_dots_multiply(&w.blocks, 1, a + r * COLUMNS, bias, alone + r * WEIGHTS, NULL);
         sl_block_dots_multiply(&w.blocks, COUNT, a, bias, together, crew);
         expect_bits(type->name, COUNT * WEIGHTS, together, alone);
+        memset(together, 0, COUNT * WEIGHTS * sizeof *together);
+        sl_block_dots_multiply(&w.blocks, FEW, a, bias, together, crew);
+        expect_bits(type->name, FEW * WEIGHTS, together, alone);
         sl_block_rows_multiply(&w.blocks, COUNT, a, bias, wide, NULL);
         double differ = 0, all = 0;
         for (size_t i = 0; i < COUNT * WEIGHTS; i++) {
