@@ -21,7 +21,7 @@ const char *const *sl_classifier_axes(const struct sl_classifier *classifier) {
 /* A dense layer. If rules may shard its kernel, it is a sharded one whose columns no axis shards. */
 static struct sl_module *build_dense(const struct sl_classifier *classifier, const char *name, int in, int out) {
     static const struct sl_mesh alone = {.size = 1};
-    const struct sl_channels channels = {&alone, "tensor", NULL, 1};
+    const struct sl_channels channels = {.mesh = &alone, .axis = "tensor", .pieces = 1};
     const bool sharded = classifier->fsdp || classifier->exact;
     return sharded ? sl_sharded_dense(name, in, out, 1, 1, &channels) : sl_dense(name, in, out);
 }

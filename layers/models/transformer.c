@@ -64,11 +64,14 @@ int sl_biases_of(bool qkv, bool out, bool mlp) {
         }                                                                                                              \
     }
 
-/* By rows, each coordinate has whole norms and shards of the columns of a block's first kernels. */
-#define FIRST(NAME, REPLICAS) {NAME ".kernel", REPLICAS ",tensor"}, {NAME ".bias", "tensor"}
+/* By rows, each coordinate has whole norms, whole kernels that yield what all heads share, and shards of the columns of
+ * a block's other first kernels. */
+#define FIRST(NAME, REPLICAS, SHARES)                                                                                  \
+    {NAME ".kernel", REPLICAS "," SHARES}, { NAME ".bias", SHARES }
 #define FIRSTS(REPLICAS)                                                                                               \
-    FIRST("*.gqa.q", REPLICAS), FIRST("*.gqa.k", REPLICAS), FIRST("*.gqa.v", REPLICAS), FIRST("*.mlp.up", REPLICAS),   \
-        FIRST("*.mlp.gate", REPLICAS)
+    FIRST("*.gqa.[qkv]", REPLICAS, "tensor"), FIRST("*.mlp.up", REPLICAS, "tensor"),                                   \
+        FIRST("*.mlp.gate", REPLICAS, "tensor"), FIRST("*.mla.q_*", REPLICAS, "tensor"),                               \
+        FIRST("*.mla.kv_up", REPLICAS, "tensor*2"), {"*.mla.down.kernel", ""}, {"*.mla.k_rope.kernel", ""}
 #define BY_ROWS(REPLICAS, KERNELS)                                                                                     \
     {                                                                                                                  \
         {FIRSTS(REPLICAS), KERNELS, {0}}, { FIRSTS(REPLICAS), KERNELS, TABLES("tensor"), {0} }                         \
@@ -76,7 +79,7 @@ int sl_biases_of(bool qkv, bool out, bool mlp) {
 
 static const struct sl_rule rules[3][3][12] = {BY_COLUMNS(KERNELS), BY_COLUMNS(KERNELS_OVER("data")),
                                                BY_COLUMNS(KERNELS_OVER("data+context"))};
-static const struct sl_rule rules_by_rows[3][2][16] = {BY_ROWS("-", KERNELS), BY_ROWS("data", KERNELS_OVER("data")),
+static const struct sl_rule rules_by_rows[3][2][20] = {BY_ROWS("-", KERNELS), BY_ROWS("data", KERNELS_OVER("data")),
                                                        BY_ROWS("data+context", KERNELS_OVER("data+context"))};
 
 const struct sl_rule *sl_transformer_rules(const struct sl_transformer *t, const struct sl_mesh *mesh) {
@@ -129,15 +132,17 @@ static int check_grouped(const struct sl_transformer *t, struct sl_error *error)
 
 /* Checks that this model, and all that is asked of it, has tensor layout rows. */
 static int check_rows(const struct sl_transformer *t, const struct sl_mesh *mesh, struct sl_error *error) {
-    const char *refused = !is_grouped(t)                 ? "latent attention"
-                          : t->experts                   ? "experts"
-                          : t->lora.rank                 ? "adapters"
-                          : t->learned_positions         ? "learned positions"
-                          : t->spread_head               ? "a spread head"
-                          : t->tensor_pieces > 1         ? "pieces of rows"
-                          : sl_transformer_divides(mesh) ? "sequences divided over \"context\""
-                                                         : NULL;
+    const bool drops = t->dropout > 0;
+    const char *refused = t->experts                                    ? "experts"
+                          : t->lora.rank                                ? "adapters"
+                          : t->learned_positions                        ? "learned positions"
+                          : t->spread_head                              ? "a spread head"
+                          : t->tensor_pieces > 1                        ? "pieces of rows"
+                          : drops && sl_transformer_divides(mesh)       ? "dropout of divided sequences"
+                          : drops && sl_kernels_select()->draws_dropout ? "dropout on this device"
+                                                                        : NULL;
     if (refused) return sl_error_set(error, SL_BAD_INPUT, "tensor layout rows does not take %s: take columns", refused);
+    if (!is_grouped(t)) return SL_OK;
     return check_split("the number of heads of keys and values (tensor layout rows)", sl_transformer_key_heads(t),
                        sl_mesh_axis_size(mesh, sl_tensor_axis), sl_tensor_axis, error);
 }

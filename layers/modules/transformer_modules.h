@@ -90,9 +90,13 @@ struct sl_module *sl_last_dense(const char *name, int in, int out, bool biased, 
  * itself. Forward gathers x, backward scatters the sum of dx, and W gathers x again, so only the share is saved.
  * INNER's x must be read by W alone. Takes ownership of INNER. */
 struct sl_module *sl_gathered_rows(struct sl_module *inner, const struct sl_channels *channels);
-/* By rows: INNER, which takes whole rows, for this coordinate's rows alone. By columns: INNER itself. Takes ownership
- * of INNER. */
+/* By rows: INNER, which takes whole rows, for this coordinate's rows alone; W sums its gradients over the coordinates.
+ * By columns: INNER itself. Takes ownership of INNER, whose parameters are not sharded. */
 struct sl_module *sl_own_rows(struct sl_module *inner, const struct sl_channels *channels);
+/* The same for all rows, of which each coordinate has a summand of dy and dx. */
+struct sl_module *sl_summed_gradients(struct sl_module *inner, const struct sl_channels *channels);
+/* By rows: y = the rows of all coordinates, COLUMNS of each; backward sums dy over them, and scatters it. */
+struct sl_module *sl_all_rows(int columns, const struct sl_channels *channels);
 
 /* y = x / sqrt(mean of x^2 over the whole row + 1e-6) gamma + beta; gamma ones, beta zeros [COLUMNS]. */
 struct sl_module *sl_rms_norm(const char *name, int columns, const struct sl_channels *channels);

@@ -97,7 +97,7 @@ static inline struct sl_module *build_block(const struct sl_channels *channels, 
 
 static inline struct sl_module *build(const struct job *job, const struct sl_mesh *mesh) {
     const struct sl_lora lora = {job->rank, job->alpha};
-    const struct sl_channels channels = {mesh, "tensor", &lora, 1};
+    const struct sl_channels channels = {.mesh = mesh, .axis = "tensor", .lora = &lora, .pieces = 1};
     const int columns = in_of(job->kind), segments_in = job->segments_in ? job->segments_in : 1;
     switch (job->kind) {
     case SHARDED:

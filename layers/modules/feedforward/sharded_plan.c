@@ -27,6 +27,12 @@ static int plan_gather(struct sharded *dense, struct sl_plan *plan) {
     if (dense->data_group < 0) return SL_OK;
     plan->parameters->list[kernel].runs = rows;
     const bool late = plan->parameters->scatters_late, trains = sl_plan_trains(plan, SL_AFFINE_KERNEL);
+    if (late && dense->out_axis)
+        return sl_error_set(
+            plan->error, SL_BAD_INPUT,
+            "%s%s: kernels with sharded rows have no sums over leaves along \"%s\": leave out --fsdp, or "
+            "take tensor layout columns",
+            plan->name, plan->module->type->name, plan->groups->group[dense->data_group].name);
     if (late) sl_plan_gradient_parts(plan, SL_AFFINE_KERNEL, SL_OWN_ROWS);
     if (!plan->gathers || strcmp(plan->gathers->axis, plan->groups->group[dense->data_group].name) != 0 ||
         !sl_gathers_take(plan->gathers, rows, columns, dtype)) {

@@ -15,9 +15,6 @@ enum { SL_NORM_FACTOR, SL_NORM_SHIFT }; /* numbers of the parameters: scale and 
 struct sl_norm {
     struct sl_module module;
     bool no_shift;          /* has only the factor */
-    const char *rows_axis;  /* axis whose coordinates have other rows, so gradients are summed over it; NULL: none */
-    int rows_group;         /* group over it; -1: none */
-    struct sl_place total;  /* [columns]: a gradient to be summed */
     struct sl_place rstd;   /* [rows]: the normalizing factor of each row */
     struct sl_place sum[2]; /* [columns] for each parameter: the microbatch's gradient, computed by I */
 };

@@ -148,8 +148,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
 
 /* Returns whether I's sums are the gradients: for a single microbatch whose W follows at once. */
 static bool leaves_gradients(const struct sl_module *module, const struct sl_context *context, bool accumulate) {
-    return module->weights_follow && !accumulate && ((const struct sl_norm *)module)->rows_group < 0 &&
-           is_whole((const struct rms_norm *)module, context->kernels);
+    return module->weights_follow && !accumulate && is_whole((const struct rms_norm *)module, context->kernels);
 }
 
 /* Address where I writes the sums for parameter I. */
@@ -237,18 +236,12 @@ struct sl_module *sl_rms_norm(const char *name, int columns, const struct sl_cha
     return new_rms_norm(name, columns, &kind, channels);
 }
 
-/* ROWS_AXIS as in struct sl_norm. */
-static struct sl_module *new_norm(const char *name, int columns, const struct sl_norm_kind *kind,
-                                  const struct sl_channels *channels, const char *rows_axis) {
-    struct sl_module *norm = new_rms_norm(name, columns, kind, channels);
-    if (norm) ((struct sl_norm *)norm)->rows_axis = rows_axis;
-    if (!kind->centers) return norm;
-    return sl_sequential("", 2, (struct sl_module *[]){sl_sharded_center(columns, channels), norm});
-}
-
 struct sl_module *sl_sharded_norm(const char *name, int columns, const struct sl_norm_kind *kind,
                                   const struct sl_channels *channels) {
     const struct sl_channels whole = {.mesh = channels->mesh, .axis = ""};
-    if (!sl_channels_by_rows(channels)) return new_norm(name, columns, kind, channels, NULL);
-    return sl_own_rows(new_norm(name, columns, kind, &whole, channels->axis), channels);
+    if (sl_channels_by_rows(channels)) return sl_own_rows(sl_sharded_norm(name, columns, kind, &whole), channels);
+    if (!kind->centers) return new_rms_norm(name, columns, kind, channels);
+    struct sl_module *const child[] = {sl_sharded_center(columns, channels),
+                                       new_rms_norm(name, columns, kind, channels)};
+    return sl_sequential("", 2, child);
 }

@@ -1,8 +1,8 @@
-/* shared_rows.c - parents for tensor layout rows, in which coordinates along an axis have shares of the rows of each
- * sequence (sequence parallelism: Korthikanti et al. 2022): own_rows calls its child for a coordinate's share,
- * gathered_rows for the rows of all coordinates.
+/* shared_rows.c - modules of tensor layout rows, in which coordinates along an axis have shares of the rows of each
+ * sequence (sequence parallelism: Korthikanti et al. 2022). own_rows calls its child for a coordinate's share, and sums
+ * gradients over the coordinates; gathered_rows calls it for the rows of all; all_rows passes these on.
  *
- * Both ends of either parent have the elements of plan->rows rows of module->in columns, as by columns. */
+ * A coordinate's share has as many elements as all rows of a share of the columns: module->in and out count these. */
 #include "layers/modules/kept.h"
 #include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
@@ -11,6 +11,8 @@ struct rows {
     struct sl_module module;
     const char *axis;
     int group, size;
+    int parts;             /* of own_rows: parts of each sequence's rows, of which the child gets one; 1: all rows,
+                            * of which it knows a summand of dy */
     bool weights_follow;   /* some W inside follows its I */
     struct sl_place x, dx; /* of gathered_rows, of all coordinates' rows: x in its saved type, and the summand of dx */
 };
@@ -23,62 +25,107 @@ static int plan_rows(struct rows *rows, struct sl_plan *plan) {
     return sl_plan_group(plan, rows->axis, &rows->group);
 }
 
-static void copy_uses(struct sl_module *module) {
-    module->x = module->child[0]->x;
-    module->y = module->child[0]->y;
+static int rank_of(const struct sl_module *module, const struct sl_context *context) {
+    return sl_group_of(context, own(module)->group)->rank;
+}
+
+static bool any_follows(const struct sl_module *module) {
+    bool follows = module->weights_follow;
+    for (int i = 0; i < module->children; i++) follows = follows || any_follows(module->child[i]);
+    return follows;
 }
 
 /* ---- a coordinate's own rows ---- */
 
+/* Counts the sums of MODULE's gradients. */
+static void count_sums(const struct sl_module *module, const char *axis, const struct sl_plan *plan) {
+    const double each = 1.0 / plan->wgrad_group;
+    for (int i = 0; i < module->parameters && !plan->forward_only; i++) {
+        const struct sl_parameter *parameter = &plan->parameters->list[module->parameter[i]];
+        if (parameter->frozen) continue;
+        sl_load_call(plan, SL_LOAD_WEIGHT, SL_PSUM, axis, sizeof(float) * (double)parameter->count * each, each);
+    }
+    for (int i = 0; i < module->children; i++) count_sums(module->child[i], axis, plan);
+}
+
 static int plan_own(struct sl_module *module, struct sl_plan *plan) {
     const int rows = plan->rows, sequence = plan->sequence;
-    SL_TRY(plan_rows((struct rows *)module, plan));
-    plan->rows /= own(module)->size;
-    plan->sequence /= own(module)->size;
+    struct rows *own_rows = (struct rows *)module;
+    SL_TRY(plan_rows(own_rows, plan));
+    plan->rows /= own_rows->parts;
+    plan->sequence /= own_rows->parts;
     const int status = sl_module_plan(module->child[0], plan);
     plan->rows = rows;
     plan->sequence = sequence;
-    copy_uses(module);
+    module->x = module->child[0]->x;
+    module->y = module->child[0]->y;
+    own_rows->weights_follow = any_follows(module->child[0]);
+    if (status == SL_OK && plan->load) count_sums(module->child[0], own_rows->axis, plan);
     return status;
 }
 
-/* What a call for a coordinate's rows changes in the context, before and after it. */
-struct whole {
-    int rows, sequence;
+/* The fields of a context that a call for a coordinate's rows changes, as they were before. */
+struct before {
+    int rows, sequence, first_microbatch;
+    bool accumulate;
     struct sl_dropout_source dropout;
 };
 
-static struct whole enter(const struct sl_module *module, struct sl_context *context) {
-    const struct whole whole = {context->rows, context->sequence, context->dropout};
-    context->rows /= own(module)->size;
-    context->sequence /= own(module)->size;
-    context->dropout.parts = own(module)->size;
-    context->dropout.first_row += (uint32_t)(context->sequence * sl_group_of(context, own(module)->group)->rank);
-    return whole;
+/* Only one coordinate's W adds to the gradient, which is summed over all of them afterwards. */
+static struct before enter(const struct sl_module *module, struct sl_context *context, bool accumulates) {
+    const struct before before = {context->rows, context->sequence, context->first_microbatch, context->accumulate,
+                                  context->dropout};
+    const int parts = own(module)->parts;
+    context->rows /= parts;
+    context->sequence /= parts;
+    context->dropout.parts = parts;
+    if (parts > 1) context->dropout.first_row += (uint32_t)(context->sequence * rank_of(module, context));
+    context->accumulate = accumulates && rank_of(module, context) == 0;
+    return before;
 }
 
-static int leave(struct sl_context *context, struct whole whole, int status) {
-    context->rows = whole.rows;
-    context->sequence = whole.sequence;
-    context->dropout = whole.dropout;
+static int leave(struct sl_context *context, struct before before, int status) {
+    context->rows = before.rows;
+    context->sequence = before.sequence;
+    context->first_microbatch = before.first_microbatch;
+    context->accumulate = before.accumulate;
+    context->dropout = before.dropout;
     return status;
 }
 
+/* Sums the gradients of MODULE and its children over the group. */
+static int sum_gradients(const struct sl_module *module, struct sl_context *context, int group) {
+    for (int i = 0; i < module->parameters; i++)
+        if (!sl_is_frozen(module, context, i))
+            SL_TRY(sl_sum_over(context, group, context->parameters->list[module->parameter[i]].count,
+                               sl_gradient(module, context, i)));
+    for (int i = 0; i < module->children; i++) SL_TRY(sum_gradients(module->child[i], context, group));
+    return SL_OK;
+}
+
 static int own_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct whole whole = enter(module, context);
-    return leave(context, whole, sl_module_forward_last(module->child[0], context, x, y));
+    const struct before before = enter(module, context, false);
+    return leave(context, before, sl_module_forward_last(module->child[0], context, x, y));
 }
 
 static int own_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
                               const float *dy, float *dx) {
-    const struct whole whole = enter(module, context);
-    return leave(context, whole, sl_module_backward_input(module->child[0], context, x, dy, dx));
+    const struct before before =
+        enter(module, context, context->accumulate || context->microbatch > context->first_microbatch);
+    if (own(module)->weights_follow) context->first_microbatch = context->microbatch; /* accumulate says all */
+    int status = sl_module_backward_input(module->child[0], context, x, dy, dx);
+    if (status == SL_OK && own(module)->weights_follow)
+        status = sum_gradients(module->child[0], context, own(module)->group);
+    return leave(context, before, status);
 }
 
 static int own_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                const float *dy) {
-    const struct whole whole = enter(module, context);
-    return leave(context, whole, sl_module_backward_weight(module->child[0], context, x, dy));
+    const struct before before = enter(module, context, context->accumulate);
+    int status = sl_module_backward_weight(module->child[0], context, x, dy);
+    if (status == SL_OK && !own(module)->weights_follow)
+        status = sum_gradients(module->child[0], context, own(module)->group);
+    return leave(context, before, status);
 }
 
 static const struct sl_module_type own_rows = {.name = "own_rows",
@@ -92,21 +139,19 @@ static const struct sl_module_type own_rows = {.name = "own_rows",
 
 /* ---- the rows of all coordinates ---- */
 
-static bool any_follows(const struct sl_module *module) {
-    bool follows = module->weights_follow;
-    for (int i = 0; i < module->children; i++) follows = follows || any_follows(module->child[i]);
-    return follows;
+/* Counts moves of whole rows of COLUMNS columns; calls have the plan's run of microbatches. */
+static void count_moves(const struct rows *rows, int columns, const struct sl_plan *plan) {
+    const double bytes = sizeof(float) * (double)plan->rows * columns, each = 1.0 / (double)sl_plan_run(plan);
+    sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, rows->axis, bytes, each);
+    if (!plan->forward_only && plan->has_dx)
+        sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM_SCATTER, rows->axis, bytes, each);
 }
 
-/* Bytes of whole rows of a microbatch; calls have RUN of them, or a group of weight gradients. */
-static void count(const struct rows *rows, const struct sl_plan *plan) {
-    const double floats = (double)plan->rows * rows->module.child[0]->in, each = 1.0 / (double)sl_plan_run(plan);
-    const double saved = floats * (double)sl_dtype_size(plan->storage), group = plan->wgrad_group;
-    sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, rows->axis, sizeof(float) * floats, each);
-    if (plan->forward_only) return;
-    if (plan->has_dx) sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM_SCATTER, rows->axis, sizeof(float) * floats, each);
+/* W gathers a group's x again. */
+static void count_again(const struct rows *rows, int columns, const struct sl_plan *plan) {
+    const double bytes = (double)sl_dtype_size(plan->storage) * (double)plan->rows * columns;
     if (sl_is_kept_for_weight(&rows->module.x))
-        sl_load_call(plan, SL_LOAD_WEIGHT, SL_ALL_GATHER, rows->axis, saved, 1 / group);
+        sl_load_call(plan, SL_LOAD_WEIGHT, SL_ALL_GATHER, rows->axis, bytes, 1.0 / plan->wgrad_group);
 }
 
 static int plan_gathered(struct sl_module *module, struct sl_plan *plan) {
@@ -121,32 +166,33 @@ static int plan_gathered(struct sl_module *module, struct sl_plan *plan) {
     rows->weights_follow = any_follows(inner);
     module->x.lasts = inner->x.lasts;
     module->y = inner->y;
-    if (status == SL_OK && plan->load) count(rows, plan);
+    if (status == SL_OK && plan->load) count_moves(rows, inner->in, plan);
+    if (status == SL_OK && plan->load) count_again(rows, inner->in, plan);
     return status;
 }
 
-/* Sets *ALL to the rows of all coordinates, ROWS in all, from X, which is of TYPE. */
-static int gather(const struct sl_module *module, struct sl_context *context, int rows, enum sl_dtype type,
-                  const void *x, void **all) {
-    const size_t sequence = (size_t)context->sequence;
-    const size_t shape[] = {(size_t)rows / sequence, sequence / (size_t)own(module)->size,
-                            (size_t)module->child[0]->in};
+/* ALL = the rows of all coordinates, ROWS of COLUMNS columns, from X, which is of TYPE. */
+static int gather(const struct sl_module *module, struct sl_context *context, int rows, int columns, enum sl_dtype type,
+                  const void *x, void *all) {
+    const size_t sequence = (size_t)context->sequence, sequences = (size_t)rows / sequence;
+    const size_t shape[] = {sequences, sequence / (size_t)own(module)->size, (size_t)columns};
     const struct sl_group *peers = sl_group_of(context, own(module)->group);
-    *all = sl_at(context, &own(module)->x);
-    return sl_communicate(context, sl_describe_all_gather_dim(peers, type, x, *all, 3, shape, 1));
+    return sl_communicate(context, sl_describe_all_gather_dim(peers, type, x, all, 3, shape, 1));
 }
 
-static int scatter(const struct sl_module *module, struct sl_context *context, const float *all, float *dx) {
-    const size_t rows = (size_t)context->rows, sequence = (size_t)context->sequence;
-    const size_t shape[] = {rows / sequence, sequence, (size_t)module->child[0]->in};
+/* DX = this coordinate's rows of the sum of all coordinates' ALL. */
+static int scatter(const struct sl_module *module, struct sl_context *context, int columns, const float *all,
+                   float *dx) {
+    const size_t sequence = (size_t)context->sequence;
+    const size_t shape[] = {(size_t)context->rows / sequence, sequence, (size_t)columns};
     const struct sl_group *peers = sl_group_of(context, own(module)->group);
     return sl_communicate(context, sl_describe_shares_of_sum(false, peers, all, dx, 3, shape, 1));
 }
 
 static int gathered_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct sl_rounded rounded = context->rounded;
-    void *all;
-    SL_TRY(gather(module, context, context->rows, SL_F32, x, &all));
+    float *all = sl_at(context, &own(module)->x);
+    SL_TRY(gather(module, context, context->rows, module->child[0]->in, SL_F32, x, all));
     context->rounded = (struct sl_rounded){0};
     const int status = sl_module_forward_last(module->child[0], context, all, y);
     context->rounded = rounded;
@@ -157,16 +203,18 @@ static int gathered_backward_input(const struct sl_module *module, struct sl_con
                                    const float *dy, float *dx) {
     float *whole = dx ? sl_at(context, &own(module)->dx) : NULL;
     void *all = x ? sl_at(context, &own(module)->x) : NULL;
-    if (x && own(module)->weights_follow) SL_TRY(gather(module, context, context->rows, context->saved.x, x, &all));
+    const int in = module->child[0]->in;
+    if (x && own(module)->weights_follow) SL_TRY(gather(module, context, context->rows, in, context->saved.x, x, all));
     SL_TRY(sl_module_backward_input(module->child[0], context, all, dy, whole));
-    return dx ? scatter(module, context, whole, dx) : SL_OK;
+    return dx ? scatter(module, context, in, whole, dx) : SL_OK;
 }
 
 static int gathered_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
                                     const float *dy) {
     void *all = x ? sl_at(context, &own(module)->x) : NULL;
     if (x && !own(module)->weights_follow)
-        SL_TRY(gather(module, context, context->rows * context->wgrad_group, context->saved.x, x, &all));
+        SL_TRY(gather(module, context, context->rows * context->wgrad_group, module->child[0]->in, context->saved.x, x,
+                      all));
     return sl_module_backward_weight(module->child[0], context, all, dy);
 }
 
@@ -179,22 +227,62 @@ static const struct sl_module_type gathered_rows = {.name = "gathered_rows",
                                                     .fuses = true,
                                                     .bytes = sizeof(struct rows)};
 
+/* ---- from a coordinate's rows to those of all ---- */
+
+static int plan_all(struct sl_module *module, struct sl_plan *plan) {
+    SL_TRY(plan_rows((struct rows *)module, plan));
+    if (plan->load) count_moves(own(module), module->out, plan);
+    return sl_plan_keeps_nothing(module, plan);
+}
+
+static int all_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+    return gather(module, context, context->rows, module->out, SL_F32, x, y);
+}
+
+static int all_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
+                              const float *dy, float *dx) {
+    (void)x;
+    return dx ? scatter(module, context, module->out, dy, dx) : SL_OK;
+}
+
+static const struct sl_module_type all_rows = {.name = "all_rows",
+                                               .plan = plan_all,
+                                               .forward = all_forward,
+                                               .backward_input = all_backward_input,
+                                               .stores = true,
+                                               .fuses = true,
+                                               .bytes = sizeof(struct rows)};
+
 /* ---- construction ---- */
 
-static struct sl_module *new_rows(const struct sl_module_type *type, int in, int out, struct sl_module *inner,
-                                  const struct sl_channels *channels) {
+/* INNER in a parent of TYPE; by columns INNER itself. */
+static struct sl_module *new_parent(const struct sl_module_type *type, int in, int out, struct sl_module *inner,
+                                    const struct sl_channels *channels, int parts) {
     if (!inner || !sl_channels_by_rows(channels)) return inner;
     struct sl_module *module = sl_module_new_parent(type, "", in, out, 1, &inner);
-    if (module) ((struct rows *)module)->axis = channels->axis;
+    if (!module) return NULL;
+    ((struct rows *)module)->axis = channels->axis;
+    ((struct rows *)module)->parts = parts;
     return module;
 }
 
 struct sl_module *sl_own_rows(struct sl_module *inner, const struct sl_channels *channels) {
     const int size = sl_mesh_axis_size(channels->mesh, channels->axis);
-    return inner ? new_rows(&own_rows, inner->in / size, inner->out / size, inner, channels) : NULL;
+    return inner ? new_parent(&own_rows, inner->in / size, inner->out / size, inner, channels, size) : NULL;
+}
+
+struct sl_module *sl_summed_gradients(struct sl_module *inner, const struct sl_channels *channels) {
+    return inner ? new_parent(&own_rows, inner->in, inner->out, inner, channels, 1) : NULL;
 }
 
 struct sl_module *sl_gathered_rows(struct sl_module *inner, const struct sl_channels *channels) {
     const int size = sl_mesh_axis_size(channels->mesh, channels->axis);
-    return inner ? new_rows(&gathered_rows, inner->in / size, inner->out, inner, channels) : NULL;
+    return inner ? new_parent(&gathered_rows, inner->in / size, inner->out, inner, channels, size) : NULL;
+}
+
+struct sl_module *sl_all_rows(int columns, const struct sl_channels *channels) {
+    struct sl_module *module =
+        sl_module_new(&all_rows, "", columns / sl_mesh_axis_size(channels->mesh, channels->axis), columns);
+    if (module) ((struct rows *)module)->axis = channels->axis;
+    return module;
 }

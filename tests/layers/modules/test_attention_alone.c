@@ -110,7 +110,7 @@ static int multiply_columns(const struct sl_gemm *gemm, const struct sl_gemm_arr
 /* ---- modules ---- */
 
 static struct sl_module *make(int number) {
-    static const struct sl_channels channels = {&mesh, "tensor", NULL, 1};
+    static const struct sl_channels channels = {.mesh = &mesh, .axis = "tensor", .pieces = 1};
     const double dropout = number == 4 ? 0.2 : 0;
     const struct sl_mla latent = {COLUMNS, HEADS, LATENT, number == 1 ? 16 : 0, SEQUENCE, dropout};
     const struct sl_gqa grouped = {.dimension = COLUMNS,

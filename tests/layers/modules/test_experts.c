@@ -49,7 +49,7 @@ static struct trial trial_of(struct sl_experts shape) {
 static bool generates(const struct trial *trial) { return trial->phase == SL_PREFILL || trial->phase == SL_DECODE; }
 
 static int open_worker(struct sl_spmd *self, struct worker *worker, const struct trial *trial) {
-    const struct sl_channels channels = {self->mesh, "tensor", NULL, 1};
+    const struct sl_channels channels = {.mesh = self->mesh, .axis = "tensor", .pieces = 1};
     SL_TRY(open_tile(self, worker, ALL, COLUMNS, ROWS));
     worker->module = sl_experts("moe", &trial->shape, &channels);
     if (trial->recompute) worker->module = sl_recompute(worker->module);

@@ -138,7 +138,7 @@ static int plan_modules(struct sl_spmd *self, struct worker *worker, const struc
 }
 
 static int open_worker(struct sl_spmd *self, struct worker *worker, const struct trial *trial) {
-    const struct sl_channels channels = {self->mesh, "tensor", NULL, 1};
+    const struct sl_channels channels = {.mesh = self->mesh, .axis = "tensor", .pieces = 1};
     const struct sl_plan plan = {.rows = ROWS, .sequence = SEQUENCE, .wgrad_group = trial->group};
     SL_TRY(open_tile(self, worker, ALL, COLUMNS, ROWS));
     worker->module = trial->make(&channels);
@@ -295,7 +295,7 @@ static void gradients_are_those_of_forward(void **state) {
         {.rows = 6, .sequence = 2, .microbatches = 2, .wgrad_group = 2, .seed = 2},
     };
     const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
-    const struct sl_channels channels = {&mesh, "tensor", NULL, 1};
+    const struct sl_channels channels = {.mesh = &mesh, .axis = "tensor", .pieces = 1};
     for (int i = 0; i < 2 * MODULES; i++) {
         struct sl_module *module = all_modules[i / 2](&channels);
         struct sl_error error = {0};
@@ -313,7 +313,7 @@ static void gradients_are_those_of_forward(void **state) {
 static void stored_as_bf16_gradients_are_near(void **state) {
     (void)state;
     const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
-    const struct sl_channels channels = {&mesh, "tensor", NULL, 1};
+    const struct sl_channels channels = {.mesh = &mesh, .axis = "tensor", .pieces = 1};
     for (int i = 0; i < 2 * MODULES; i++) {
         const struct sl_gradient_check check = {.rows = 6,
                                                 .sequence = 3,

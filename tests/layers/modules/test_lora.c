@@ -92,7 +92,7 @@ static void gradients_are_those_of_forward(void **state) {
     (void)state;
     const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
     const struct sl_lora lora = {5, 3};
-    const struct sl_channels channels = {&mesh, "tensor", &lora, 1};
+    const struct sl_channels channels = {.mesh = &mesh, .axis = "tensor", .lora = &lora, .pieces = 1};
     for (int i = 0; i < 12; i++) {
         const bool rounds = i % 2;
         const struct sl_gradient_check check = {.rows = 3,

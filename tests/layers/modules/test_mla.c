@@ -35,7 +35,7 @@ static struct trial trial_of(const struct sl_mla *shape) {
 }
 
 static struct sl_module *build(const struct trial *trial, const struct sl_mesh *mesh) {
-    const struct sl_channels channels = {mesh, "tensor", NULL, 1};
+    const struct sl_channels channels = {.mesh = mesh, .axis = "tensor", .pieces = 1};
     struct sl_module *module = sl_mla("mla", &trial->shape, &channels);
     return trial->recompute ? sl_recompute(module) : module;
 }
@@ -369,7 +369,7 @@ static void gradients_are_those_of_forward(void **state) {
         {.rows = 3, .sequence = 1, .microbatches = 2, .wgrad_group = 2, .seed = 4},
     };
     const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
-    const struct sl_channels channels = {&mesh, "tensor", NULL, 1};
+    const struct sl_channels channels = {.mesh = &mesh, .axis = "tensor", .pieces = 1};
     for (int i = 0; i < 8; i++) {
         const struct sl_mla shape = {12, 2, 6, i % 2 ? 0 : 4, 5, i / 2 == 1 ? 0.3 : 0.0};
         struct sl_module *module = sl_mla("mla", &shape, &channels);

@@ -7,7 +7,7 @@
 enum { COLUMNS = 24, INSIDE = 40, HEADS = 2, KEY_HEADS = 1, WIDTH = 12, LATENT = 10, ROPE = 4, SEQUENCE = ROWS };
 
 static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
-static const struct sl_channels channels = {&mesh, "tensor", NULL, 1};
+static const struct sl_channels channels = {.mesh = &mesh, .axis = "tensor", .pieces = 1};
 
 static struct sl_module *silu_block(void) {
     struct sl_module *const part[] = {sl_layer_norm("norm", COLUMNS), sl_dense("up", COLUMNS, INSIDE),

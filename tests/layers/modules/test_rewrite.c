@@ -8,7 +8,7 @@
 enum { COLUMNS = 24, INSIDE = 40 };
 
 static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
-static const struct sl_channels channels = {&mesh, "tensor", NULL, 1};
+static const struct sl_channels channels = {.mesh = &mesh, .axis = "tensor", .pieces = 1};
 
 static int gelus; /* products that have computed a gelu, or its slope */
 static int sums;  /* passes that have only added */

@@ -309,7 +309,7 @@ static void frozen_parts_of_a_block_keep_less(void **state) {
 static void gradients_are_those_of_forward(void **state) {
     (void)state;
     const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
-    const struct sl_channels channels = {&mesh, "tensor", NULL, 1};
+    const struct sl_channels channels = {.mesh = &mesh, .axis = "tensor", .pieces = 1};
     for (int columns = 1; columns <= 19; columns += 6) {
         for (int i = 0; i < 12; i++) {
             const struct sl_gradient_check check = {

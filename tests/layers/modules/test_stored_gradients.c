@@ -16,7 +16,7 @@
 enum { COLUMNS = 16, INSIDE = 32, LATENT = 8, HEADS = 2, ROPE = 2, SEQUENCE = 6 };
 
 static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
-static const struct sl_channels channels = {&mesh, "tensor", NULL, 1};
+static const struct sl_channels channels = {.mesh = &mesh, .axis = "tensor", .pieces = 1};
 
 /* ---- the modules ---- */
 
@@ -304,7 +304,7 @@ static void nothing_inside_a_gated_mlp_is_rounded_by_a_pass(void **state) {
     static const char *const frozen[] = {NULL, "*.up.*", "*.gate.kernel,*.up.kernel"};
     const struct sl_kernels kernels = kernels_that_count();
     for (int i = 0; i < 6; i++) {
-        const struct sl_channels adapted = {&mesh, "tensor", i % 2 ? &lora : NULL, 1};
+        const struct sl_channels adapted = {.mesh = &mesh, .axis = "tensor", .lora = i % 2 ? &lora : NULL, .pieces = 1};
         const struct sl_gradient_check check = {.rows = 3,
                                                 .microbatches = 2,
                                                 .wgrad_group = 1,

@@ -12,7 +12,7 @@
 enum { COLUMNS = 24, INSIDE = 40, STREAM = ROWS * COLUMNS };
 
 static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
-static const struct sl_channels channels = {&mesh, "tensor", NULL, 1};
+static const struct sl_channels channels = {.mesh = &mesh, .axis = "tensor", .pieces = 1};
 
 static bool gates; /* gates read floats */
 

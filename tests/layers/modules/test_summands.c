@@ -7,7 +7,7 @@
 enum { COLUMNS = 24, INSIDE = 40 };
 
 static const struct sl_mesh mesh = {.axes = 1, .axis = {{"data", 1}}, .size = 1};
-static const struct sl_channels channels = {&mesh, "tensor", NULL, 1};
+static const struct sl_channels channels = {.mesh = &mesh, .axis = "tensor", .pieces = 1};
 
 static struct sl_module *norm(void) { return sl_rms_norm("norm", COLUMNS, &channels); }
 static struct sl_module *layer_norm(void) { return sl_layer_norm("norm", COLUMNS); }

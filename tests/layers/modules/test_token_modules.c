@@ -57,7 +57,7 @@ static int build(struct sl_spmd *self, struct worker *worker) {
     const struct trial *trial = worker->trial;
     const struct sl_vocabulary vocabulary = {
         .size = worker->problem->size, .dimension = COLUMNS, .parallel = trial->parallel, .chunk = trial->chunk};
-    const struct sl_channels channels = {self->mesh, "tensor", NULL, 1};
+    const struct sl_channels channels = {.mesh = self->mesh, .axis = "tensor", .pieces = 1};
     worker->embedding = sl_token_embedding(&vocabulary, &channels);
     worker->head = sl_token_head(&vocabulary, &channels);
     return worker->embedding && worker->head ? SL_OK : sl_fail(self, SL_FAILED, "no memory");

@@ -163,7 +163,7 @@ struct between {
 static int build_between(struct job *job, struct sl_spmd *self, struct sl_model *model) {
     enum { WIDE = 150 }; /* more than a piece, and no whole number of vectors */
     const struct between *between = job->user;
-    const struct sl_channels channels = {self->mesh, "tensor", NULL, 1};
+    const struct sl_channels channels = {.mesh = self->mesh, .axis = "tensor", .pieces = 1};
     struct sl_module *gelu = sl_gelu(WIDE);
     if (between->apart) gelu = sl_sequential("", 1, &gelu);
     struct sl_module *const child[] = {

@@ -6,8 +6,10 @@
  *                                      +-------- k_rope, rotated -----+
  *                                      +-------- q_rope, rotated -----+
  *
- * All products are sharded and scatter their sums over columns: kv_up, q_up and q_rope yield whole heads. The few
- * columns of k_rope, shared by all heads, are the same everywhere. Attention thus needs no communication. */
+ * By columns, all products are sharded and scatter their sums over columns: kv_up, q_up and q_rope yield whole heads.
+ * The few columns of k_rope, shared by all heads, are the same everywhere. Attention thus needs no communication. By
+ * rows, down multiplies a coordinate's rows; latents, of fewer columns than x, are gathered, and the products that read
+ * them have shards of their kernels' columns. */
 #include "layers/modules/sequence/mla/mla_internal.h"
 #include "layers/modules/leaves.h"
 #include "layers/modules/sequence/rope.h"
@@ -53,7 +55,7 @@ static int plan_shares(struct mla *mla, int index, int size, struct sl_plan *pla
     const int rotated = shape->rope * (shape->heads / size), whole = shape->rope * shape->heads;
     mla->heads = (size_t)(shape->heads / size);
     mla->columns = (size_t)(shape->dimension / size);
-    mla->latent = (size_t)(shape->latent / size);
+    mla->latent = (size_t)(shape->latent / (mla->whole_latents ? 1 : size));
     mla->rope = (size_t)shape->rope;
     mla->rotated = (size_t)rotated;
     if (shape->rope == 0) return SL_OK;
@@ -349,25 +351,48 @@ static const struct sl_module_type type = {.name = "mla",
 
 static struct sl_module *new_out(const struct sl_mla *shape, const struct sl_channels *channels) {
     const int columns = shape->dimension;
-    struct sl_module *out = sl_sharded_dense("out", columns, columns, 1, 1, channels);
+    struct sl_module *out = sl_last_dense("out", columns, columns, true, channels);
     if (shape->dropout == 0.0) return out;
     return sl_sequential("", 2, (struct sl_module *[]){out, sl_sharded_dropout(columns, shape->dropout, channels)});
+}
+
+/* By rows, each coordinate computes its rows of the latents, and all get those of all. */
+static struct sl_module *new_down(const struct sl_mla *shape, const struct sl_channels *channels) {
+    const struct sl_channels whole = {.mesh = channels->mesh, .axis = ""};
+    struct sl_module *down = sl_sharded_dense("down", shape->dimension, 2 * shape->latent, 1, 1, &whole);
+    return sl_sequential("", 2,
+                         (struct sl_module *[]){sl_own_rows(down, channels), sl_all_rows(2 * shape->latent, channels)});
+}
+
+/* By rows, every coordinate computes the shared keys. */
+static struct sl_module *new_k_rope(const struct sl_mla *shape, const struct sl_channels *channels) {
+    const struct sl_channels whole = {.mesh = channels->mesh, .axis = ""};
+    if (!sl_channels_by_rows(channels)) return sl_summed_dense("k_rope", 2 * shape->latent, shape->rope, 2, channels);
+    return sl_summed_gradients(sl_sharded_dense("k_rope", 2 * shape->latent, shape->rope, 1, 1, &whole), channels);
+}
+
+static struct sl_module *new_q_rope(const struct sl_mla *shape, const struct sl_channels *channels) {
+    const int in = 2 * shape->latent, out = shape->rope * shape->heads;
+    if (sl_channels_by_rows(channels)) return sl_first_dense("q_rope", in, out, 1, true, channels);
+    return sl_sharded_dense("q_rope", in, out, 2, 1, channels);
 }
 
 struct sl_module *sl_mla(const char *name, const struct sl_mla *shape, const struct sl_channels *channels) {
     const int columns = shape->dimension, latent = shape->latent, rope = shape->rope;
     const int share = columns / sl_mesh_axis_size(channels->mesh, channels->axis);
+    const bool by_rows = sl_channels_by_rows(channels);
     struct sl_module *const child[CHILDREN] = {
-        [DOWN] = sl_sharded_dense("down", columns, 2 * latent, 1, 2, channels),
-        [KV_UP] = sl_sharded_dense("kv_up", latent, 2 * columns, 1, 2, channels),
-        [Q_UP] = sl_sharded_dense("q_up", latent, columns, 1, 1, channels),
+        [DOWN] = by_rows ? new_down(shape, channels) : sl_sharded_dense("down", columns, 2 * latent, 1, 2, channels),
+        [KV_UP] = sl_first_dense("kv_up", latent, 2 * columns, 2, true, channels),
+        [Q_UP] = sl_first_dense("q_up", latent, columns, 1, true, channels),
         [OUT] = new_out(shape, channels),
-        [K_ROPE] = rope ? sl_summed_dense("k_rope", 2 * latent, rope, 2, channels) : NULL,
-        [Q_ROPE] = rope ? sl_sharded_dense("q_rope", 2 * latent, rope * shape->heads, 2, 1, channels) : NULL,
+        [K_ROPE] = rope ? new_k_rope(shape, channels) : NULL,
+        [Q_ROPE] = rope ? new_q_rope(shape, channels) : NULL,
     };
     struct sl_module *module = sl_module_new_parent(&type, name, share, share, rope ? CHILDREN : K_ROPE, child);
     if (!module) return NULL;
     ((struct mla *)module)->shape = *shape;
     ((struct mla *)module)->axis = channels->axis;
+    ((struct mla *)module)->whole_latents = by_rows;
     return module;
 }

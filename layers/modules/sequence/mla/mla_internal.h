@@ -38,6 +38,7 @@ struct mla {
     struct sl_mla shape;
     const char *axis; /* axis of the heads */
     int group;
+    bool whole_latents; /* latents have all columns on each coordinate (tensor layout rows) */
     /* Sizes on this coordinate: */
     size_t heads, columns, latent;  /* columns: of each of q, k and v; latent: columns of each of kv and q latent */
     size_t rope, rotated;           /* columns of k_rope and of q_rope */
