@@ -9,8 +9,8 @@
 #include "spmd/device/device.h"
 #include "spmd/placement/placement.h"
 
-static const double time_to_end = 1;    /* seconds, for messages to arrive without a waiting process */
-static const double time_to_return = 2; /* seconds, for an absent coordinate to return */
+static const double time_to_end = 1;      /* seconds, for messages to arrive without a waiting process */
+static const double time_to_return = 1.5; /* seconds, for an absent coordinate to return */
 
 static const struct sl_mpi_carrier *const carriers[SL_MPI_CARRIERS] = {&sl_mpi_channels, &sl_mpi_groups, &sl_mpi_lines};
 
