@@ -12,13 +12,14 @@
 #endif
 
 enum {
-    BLOCK = 32,               /* weights of a block of the types below */
-    VECTORS = BLOCK / LANES,  /* vectors of such a block */
-    HALF = BLOCK / 2 / LANES, /* vectors of its first half */
-    DEPTH = 512,              /* as in few_rows_transposed.c: whole blocks of every type */
-    TOGETHER = 4,             /* rows of weights with interleaved sums, because a sum waits for its last term */
-    AHEAD = 16384,            /* bytes of prefetch distance: a CPU's own prefetcher does not follow several rows */
-    ROWS = 2                  /* rows of A per load of weights */
+    BLOCK = 32,                 /* weights of a block of the types below */
+    VECTORS = BLOCK / LANES,    /* vectors of such a block */
+    HALF = BLOCK / 2 / LANES,   /* vectors of its first half */
+    DEPTH = 512,                /* as in few_rows_transposed.c: whole blocks of every type */
+    TOGETHER = 4,               /* rows of weights with interleaved sums, because a sum waits for its last term */
+    AHEAD = 16384,              /* bytes of prefetch distance: a CPU's own prefetcher does not follow several rows */
+    ROWS = LANES == 16 ? 4 : 2, /* rows of A per load of weights */
+    MOST = 96 /* rows of A that stay in the second-level cache while all weights are widened and multiplied */
 };
 
 /* Types with blocks that are widened in registers; sl_quantized's read widens all others. */
@@ -201,13 +202,15 @@ static void multiply_rows(const struct part *p, const struct tile *tile, size_t 
         dot_floats(w, a + p->from, p->k, depth, sums, ROWS);
         for (size_t r = 0; r < ROWS; r++) finish(p, sums + r * LANES, c + r * p->n);
     }
-    if (m % ROWS == 0) return;
-    dot_floats(w, a + p->from, p->k, depth, sums, 1);
-    finish(p, sums, c);
+    for (size_t i = m - m % ROWS; i < m; i++, a += p->k, c += p->n) {
+        dot_floats(w, a + p->from, p->k, depth, sums, 1);
+        finish(p, sums, c);
+    }
 }
 
-static void multiply(const struct sl_blocks *b, size_t first, size_t end, size_t m, const float *a, const float *bias,
-                     float *c) {
+/* Computes columns [FIRST, END) of M rows. */
+static void multiply_columns(const struct sl_blocks *b, size_t first, size_t end, size_t m, const float *a,
+                             const float *bias, float *c) {
     const bool in_registers = m == 1 && kind_of(b->type) != OTHER;
     struct part p = {.n = b->rows, .k = b->columns};
     for (p.first = first; p.first < end; p.first += LANES) {
@@ -222,6 +225,12 @@ static void multiply(const struct sl_blocks *b, size_t first, size_t end, size_t
                 multiply_rows(&p, &tile, m, a, c);
         }
     }
+}
+
+static void multiply(const struct sl_blocks *b, size_t first, size_t end, size_t m, const float *a, const float *bias,
+                     float *c) {
+    for (size_t row = 0; row < m; row += MOST)
+        multiply_columns(b, first, end, m - row < MOST ? m - row : MOST, a + row * b->columns, bias, c + row * b->rows);
 }
 
 static void widen(const struct sl_blocks *b, size_t first, size_t count, float *to) {

@@ -96,20 +96,19 @@ static void products_are_those_of_floats(void **state) {
     free(bias);
 }
 
-/* Shares of threads, of more weights than one thread takes. */
+/* Shares of threads, of more weights than one thread takes, and more rows than are multiplied together. */
 static void crews_change_no_bit(void **state) {
-    enum { ROWS = 500, COLUMNS = 1024 };
+    enum { ROWS = 500, COLUMNS = 1024, COUNT = 99 };
     struct numbers numbers = {42};
     struct sl_crew *crew = sl_crew_open(3);
     struct weights w = make(&numbers, &sl_quantized_types[1], ROWS, COLUMNS, 0);
-    float *a = random_floats(&numbers, 2 * COLUMNS, -1.0f, 1.0f), *wide = floats(ROWS * COLUMNS);
-    float *alone = floats(2 * ROWS), *together = floats(2 * ROWS);
+    float *a = random_floats(&numbers, COUNT * COLUMNS, -1.0f, 1.0f), *wide = floats(ROWS * COLUMNS);
+    float *alone = floats(COUNT * ROWS), *together = floats(COUNT * ROWS);
     (void)state;
-    for (size_t m = 1; m <= 2; m++) {
-        sl_block_rows_multiply(&w.blocks, m, a, NULL, alone, NULL);
-        sl_block_rows_multiply(&w.blocks, m, a, NULL, together, crew);
-        expect_bits("a crew's", m * ROWS, together, alone);
-    }
+    for (size_t r = 0; r < COUNT; r++)
+        sl_block_rows_multiply(&w.blocks, 1, a + r * COLUMNS, NULL, alone + r * ROWS, r % 2 ? crew : NULL);
+    sl_block_rows_multiply(&w.blocks, COUNT, a, NULL, together, crew);
+    expect_bits("a crew's", COUNT * ROWS, together, alone);
     sl_block_rows_widen(&w.blocks, wide, crew);
     expect_bits("widened", ROWS * COLUMNS, wide, w.floats);
     free(a);
