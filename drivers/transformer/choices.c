@@ -34,7 +34,7 @@ int transformer_read_choices(struct transformer_job *job, struct transformer_con
     job->model.vocabulary = config->vocabulary;
     SL_TRY(transformer_open_tokenizer(job, true, error));
     if (!config->vocabulary) config->vocabulary = job->tokenizer ? sl_tokenizer_vocabulary(job->tokenizer) : 256;
-    const int parts = sl_mesh_axis_size(mesh, sl_context_axis), blocks = parts > 1 ? 2 * parts : 1;
+    const int blocks = transformer_shortest_sequence(mesh);
     const struct sl_choice_text text = {.tokenizer = job->tokenizer,
                                         .between = config->bare_choices ? "" : config->between,
                                         .special = config->special,

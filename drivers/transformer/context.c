@@ -26,11 +26,8 @@ const struct sl_option transformer_context_table[] = {
 static const char *refused(const struct transformer_job *job, bool leaves) {
     const struct transformer_config *config = job->config;
     const struct sl_training_options *training = &config->training;
-    const char *const command[] = {
-        [TRANSFORMER_GENERATE] = "transformer generate", [TRANSFORMER_EXPORT] = "transformer export"};
-    return command[job->command]                                   ? command[job->command]
+    return job->command == TRANSFORMER_EXPORT                      ? "transformer export"
            : config->experts                                       ? "--experts"
-           : config->sample_every                                  ? "--sample-every"
            : leaves && config->context_by == SL_CONTEXT_BY_HEADS   ? "--context-by heads"
            : leaves && config->context_by == SL_CONTEXT_BY_RING    ? "--context-by ring"
            : leaves && config->context_by == SL_CONTEXT_BY_LATENTS ? "--context-by latents"
@@ -72,6 +69,11 @@ int transformer_check_context(const struct transformer_job *job, const struct sl
         return sl_error_set(error, SL_BAD_INPUT, "mesh axis \"context\": device %s does not take divided sequences",
                             sl_device.name);
     return SL_OK;
+}
+
+int transformer_shortest_sequence(const struct sl_mesh *mesh) {
+    const int parts = sl_mesh_axis_size(mesh, sl_context_axis);
+    return parts > 1 ? 2 * parts : 1;
 }
 
 /* Moves this coordinate's blocks of COUNT sequences to the beginning of X, which has whole sequences; NULL is left

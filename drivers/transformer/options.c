@@ -373,6 +373,8 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     SL_TRY(transformer_read_rotary(job, error));
     SL_TRY(transformer_prepare_adapters(job, error));
     SL_TRY(transformer_check_context(job, mesh, error));
+    if (!transformer_reads_data(command)) job->job.sequence = transformer_shortest_sequence(mesh);
+    if (job->model.positions < job->job.sequence) job->model.positions = job->job.sequence;
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
     SL_TRY(sl_training_take_notes(&job->training, mesh, error));
     if (config->params) SL_TRY(open_params(job, error));

@@ -243,6 +243,8 @@ static inline bool transformer_has_places(const struct transformer_job *job) {
 /* context.c: checks the options of divided sequences, against MESH and other options; transformer_divide reduces the
  * worker's whole sequences to this coordinate's rows. */
 int transformer_check_context(const struct transformer_job *job, const struct sl_mesh *mesh, struct sl_error *error);
+/* Tokens of the shortest sequence that MESH divides. */
+int transformer_shortest_sequence(const struct sl_mesh *mesh);
 void transformer_divide(const struct sl_worker *worker);
 /* The words of --context-by, ended by NULL; and the number of one of them. */
 extern const char *const transformer_context_ways[];

@@ -234,8 +234,11 @@ int sl_generator_open(struct sl_generator **generator, struct sl_spmd *self, con
     g->caches = (struct sl_caches){.form = options->cache,
                                    .storage = options->storage,
                                    .sequences = g->options.in_flight,
-                                   .positions = options->length,
+                                   .axis = sl_context_axis,
+                                   .parts = sl_axis_size(self, sl_context_axis),
+                                   .part = sl_axis_index(self, sl_context_axis),
                                    .held = &self->held};
+    sl_caches_divide(&g->caches, options->length);
     SL_TRY(find_stages(g));
     SL_TRY(read_prompts(g, sl_axis_size(self, sl_data_axis)));
     SL_TRY(open_groups(g));

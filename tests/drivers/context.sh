@@ -98,6 +98,55 @@ for options in '--data text --evaluate-batches 2 --batch 8' '--eval-data text --
     scores --mesh context=2,tensor=2 --context-by latents $options
 done
 
+# ---- generation: caches are divided ----
+
+# continues ARGUMENT...: the same tokens as on one coordinate, held as planned.
+continues() {
+    call generate --json --temperature 0 "$@"
+    sed -n 's/.*"tokens":\(\[[^]]*\]\).*/\1/p' out >several
+    held=$(sed -n 's/.*"memory":\[\(.*\)\],"processes.*/\1/p' out | tr '{' '\n' | values_in total | sort -n | tail -n 1)
+    planned=$(timeout 120 "$driver" generate --json --dry-run "$@" | values_in total | sort -n | tail -n 1)
+    [ $status = 0 ] && [ -s several ] && cmp -s several single && [ "$held" = "$planned" ]
+    point "generation as on one coordinate: $*"
+}
+values_in() { sed -n 's/.*"'"$1"'":\([0-9]*\).*/\1/p'; }
+long="$(head -c 300 text)" # in the caches of several coordinates
+learn="train $own --batch 8 --steps 60 --lr 0.01 --mesh data=1 --save"
+call $learn latent
+call $learn grouped --attention gqa --kv-heads 2 --window 150
+for options in '--params latent --cache expanded' '--params latent --cache expanded --storage bf16 --samples 3 --in-flight 2' \
+    '--params grouped --threads 2' '--params grouped --samples 3'; do
+    options="$options --length 500"
+    call generate --json --temperature 0 --mesh data=1 $options --prompt "$long"
+    sed -n 's/.*"tokens":\(\[[^]]*\]\).*/\1/p' out >single
+    continues --mesh data=1,context=2 $options --prompt "$long"
+    continues --mesh context=3,pipe=2 $options --prompt "$long"
+    continues --mesh context=2,tensor=2 $options --prompt "$long"
+done
+for mesh in data=1 data=1,context=3; do
+    call generate --json --temperature 0 --mesh $mesh --params grouped --length 500 --prompt "$long" --logits logits.$mesh
+done
+[ $status = 0 ] && python3 - logits.data=1 logits.data=1,context=3 <<'EOT'
+import array
+import struct
+import sys
+
+found = []
+for path in sys.argv[1:]:
+    with open(path, "rb") as file:
+        data = file.read()
+    found.append(array.array("f", data[8 + struct.unpack("<Q", data[:8])[0] :]))
+assert len(found[0]) == len(found[1]) == 499 * 128
+assert max(abs(a - b) for a, b in zip(*found)) < 1e-4 < max(map(abs, found[0]))
+EOT
+point 'logits as on one coordinate'
+call train $own --batch 8 --steps 2 --sample-every 2 --cache expanded --length 200 --temperature 0 --json --mesh data=1
+grep '"tokens":\[' out >single
+call train $own --batch 8 --steps 2 --sample-every 2 --cache expanded --length 200 --temperature 0 --json --mesh data=2,context=2
+grep '"tokens":\[' out >several
+[ $status = 0 ] && [ -s several ] && cmp -s several single
+point 'samples of a training'
+
 # ---- conversations: tokens that are not scored, padding, several in a sequence ----
 
 for word in one two three four; do
@@ -163,7 +212,7 @@ wrong() {
 two='--mesh data=1,context=2'
 wrong 'mesh axis "context": its 5 coordinates have 2 blocks of each sequence, and 48 tokens (--sequence) do not divide' train $own --mesh data=1,context=5
 wrong 'mesh axis "context": it comes after "data"' train $own --mesh context=2,data=2
-for option in '--experts 4' '--sample-every 1'; do
+for option in '--experts 4'; do
     wrong "mesh axis \"context\": ${option%% *} does not take" train $own $two $option
 done
 for way in ring heads latents; do
@@ -179,7 +228,9 @@ call train $own $two --context-by latents --attention gqa
 point 'refused: latents of attention without them, by name'
 wrong 'mesh axis "context": its 5 coordinates have 2 blocks' evaluate --data text --params run --mesh data=1,context=5
 wrong '--context-by: is read only with --mesh context=2 or more' evaluate --data text --params run --context-by heads
-wrong 'mesh axis "context": transformer generate does not take' generate --prompt jack $two
+call generate --params run --prompt jack $two
+[ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q 'choose --cache expanded' err
+point 'refused: latent caches over context'
 wrong '--context-by: "rings" is not one of gather|ring|heads|latents' train $own $two --context-by rings
 wrong '--context-by: is read only with --mesh context=2 or more' train $own --context-by gather
 wrong '--context-by: is read only with --mesh context=2 or more' train $own --mesh context=1 --context-by ring

@@ -25,15 +25,42 @@ struct sl_caches {
     enum sl_cache_form form;
     enum sl_dtype storage; /* SL_F32 or SL_BF16 */
     int sequences;         /* sequences of this coordinate, in all its microbatches together */
-    int positions;         /* length of the longest sequence */
-    int packs;             /* products of at most this many rows have copies of their kernels
-                              (layers/modules/feedforward/products.h) */
+    int positions;         /* length of the longest sequence; if positions are divided, the most of this coordinate's */
+    /* Positions are divided over AXIS, whose coordinates have the same tokens: in chunks, which they take in turns. */
+    const char *axis;
+    int parts, part; /* parts 0 counts as 1 */
+    int packs;       /* products of at most this many rows have copies of their kernels
+                        (layers/modules/feedforward/products.h) */
     int count, capacity;
     struct sl_cache *cache;
     void *made;             /* memory of the caches computed from parameters */
     int planned;            /* caches requested so far by the pipeline being planned */
     struct sl_budget *held; /* counts the memory; NULL: not counted */
 };
+
+enum { SL_CACHE_CHUNK = 64 }; /* positions that a coordinate has in one piece */
+
+/* Whether this coordinate has POSITION. */
+static inline bool sl_caches_have(const struct sl_caches *caches, int position) {
+    return caches->parts < 2 || position / SL_CACHE_CHUNK % caches->parts == caches->part;
+}
+/* Number of this coordinate's positions before POSITION: the place of POSITION itself if it has it. */
+static inline int sl_caches_before(const struct sl_caches *caches, int position) {
+    if (caches->parts < 2) return position;
+    const int chunk = position / SL_CACHE_CHUNK, turn = chunk % caches->parts;
+    const int last = turn > caches->part ? SL_CACHE_CHUNK : turn == caches->part ? position % SL_CACHE_CHUNK : 0;
+    return chunk / caches->parts * SL_CACHE_CHUNK + last;
+}
+/* Number of positions from POSITION on that the same coordinate has, at most COUNT. */
+static inline int sl_caches_piece(const struct sl_caches *caches, int position, int count) {
+    const int left = SL_CACHE_CHUNK - position % SL_CACHE_CHUNK;
+    return caches->parts < 2 || count < left ? count : left;
+}
+/* Sets `positions` for sequences of LENGTH; the other fields are set. */
+static inline void sl_caches_divide(struct sl_caches *caches, int length) {
+    const int chunks = (length + SL_CACHE_CHUNK - 1) / SL_CACHE_CHUNK, parts = caches->parts;
+    caches->positions = parts < 2 ? length : (chunks + parts - 1) / parts * SL_CACHE_CHUNK;
+}
 
 /* Prepares for planning a pipeline over CACHES: its first cache is number 0 again. */
 static inline void sl_caches_begin(struct sl_caches *caches) { caches->planned = 0; }

@@ -1,4 +1,5 @@
-/* cached.h - positions of a call's tokens, their rows in caches, and attention by several threads. */
+/* cached.h - positions of a call's tokens, their rows in caches, attention to these, and attention by several
+ * threads. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_CACHED_H
 #define SL_LAYERS_MODULES_SEQUENCE_CACHED_H
 
@@ -31,6 +32,20 @@ int sl_cached_sequence(const struct sl_context *context);
  * returns the cache's rows of the first sequence. STRIDE: elements from one of ROWS to the next. */
 const void *sl_cache_append(const struct sl_context *context, int number, size_t first, size_t count, const float *rows,
                             size_t stride);
+
+/* Attention to cached tokens. */
+struct sl_cached {
+    int k, v, k_rope; /* numbers of caches; k_rope is read only with rope */
+    /* If positions are divided (struct sl_caches), each coordinate attends to its own, and the results are merged: */
+    int group;                                    /* -1: they are not */
+    struct sl_place o, logsum, all_o, all_logsum; /* this coordinate's results, and those of all */
+};
+/* Plans attention with SHAPE's heads to the caches of CACHED, whose numbers are set. */
+int sl_plan_cached(struct sl_plan *plan, const struct sl_attention *shape, struct sl_cached *cached);
+/* Writes attention of the call's Q and Q_ROPE, with SHAPE's heads, to all cached tokens up to their own, which have
+ * been appended. LOGSUM is overwritten. */
+int sl_attend_cached(struct sl_context *context, const struct sl_attention *shape, const struct sl_cached *cached,
+                     const float *q, const float *q_rope, struct sl_out o, float *logsum);
 
 /* Type in which attention's backward of SHAPE reads its saved inputs, such as KEPT: the saved type if its kernels can,
  * otherwise SL_F32. */

@@ -32,9 +32,11 @@ static void plan_scratch(struct sl_plan *plan, const struct sl_attention *shape,
     sl_plan_workspace(plan, sl_kernels_select()->attention->scratch(&last), &keys->scratch);
 }
 
-/* Backward gathers again, and scatters the gradients. */
+/* Backward gathers again, and scatters the gradients. Both are put in order by copies. */
 static void count(const struct sl_plan *plan, size_t columns) {
-    const double bytes = (double)plan->rows * plan->cut.parts * (double)columns * sizeof(float);
+    const double all = (double)plan->rows * sl_cut_parts(plan->cut) * (double)columns, bytes = all * sizeof(float);
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 2 * all);
+    if (!plan->forward_only) sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, 4 * all);
     if (sl_cut_parts(plan->cut) == 1) return;
     sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, plan->context_axis, bytes, 1);
     if (plan->forward_only) return;
@@ -79,7 +81,10 @@ int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, stru
     if (keys->by_ring) return sl_plan_context_ring(plan, shape, keys);
     if (plan->context_by == SL_CONTEXT_BY_LATENTS && !keys->computed) return refuse_latents(plan);
     sl_plan_context_moves(plan, keys);
-    if (!plan->forward_only) plan_scratch(plan, shape, keys);
+    if (plan->forward_only) return SL_OK;
+    plan_scratch(plan, shape, keys);
+    sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES,
+                   (double)sl_cut_parts(plan->cut) * plan->rows * (double)(keys->columns[0] + keys->columns[1]));
     return SL_OK;
 }
 

@@ -79,6 +79,10 @@ double sl_plan_pairs(const struct sl_plan *plan, int window);
 /* Writes CALL's o and logsum. SHAPE is as for attention to this coordinate's own keys; all inputs are floats. */
 int sl_context_forward(struct sl_context *context, const struct sl_context_keys *keys, const struct sl_attention *shape,
                        const struct sl_context_call *call);
+/* Whether backward reads q, q_rope and own only as floats. */
+static inline bool sl_context_reads_floats(const struct sl_context_keys *keys) {
+    return keys->by_heads || keys->computed;
+}
 /* Writes the gradients; the gradients of keys are unrounded. q, q_rope and own are of the dtype shape->stored. */
 int sl_context_backward(struct sl_context *context, const struct sl_context_keys *keys,
                         const struct sl_attention *shape, const struct sl_context_call *call);

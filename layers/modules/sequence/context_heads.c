@@ -3,6 +3,8 @@
  *
  * An all_to_all turns inputs from [own rows, all heads] to [all rows, own heads], and another one turns the output
  * back. Keys that all heads share are gathered. */
+#include <stdint.h>
+
 #include "layers/modules/sequence/context_internal.h"
 #include "spmd/device/device.h"
 
@@ -12,10 +14,6 @@ static int check(const struct sl_plan *plan, const struct sl_attention *shape, c
     const size_t parts = (size_t)plan->cut.parts,
                  key_heads = keys->beside ? shape->heads : shape->key_stride / shape->width;
     const size_t group = shape->group > 1 ? shape->group : 1;
-    if (plan->storage != SL_F32 || plan->precision != SL_F32)
-        return sl_error_set(plan->error, SL_BAD_INPUT,
-                            "%sheads: they are exchanged over \"%s\" only as float32 yet (--context-by heads)",
-                            plan->name, plan->context_axis);
     if (shape->heads % parts == 0 && key_heads % parts == 0 && shape->heads == key_heads * group) return SL_OK;
     return sl_error_set(
         plan->error, SL_BAD_INPUT,
@@ -24,14 +22,19 @@ static int check(const struct sl_plan *plan, const struct sl_attention *shape, c
         plan->name, shape->heads, key_heads, plan->context_axis, parts);
 }
 
-/* Backward turns the arrays of forward and the output's gradient, and turns the inputs' gradients back. */
+/* Backward turns the arrays of forward and the output's gradient, and turns the inputs' gradients back. All are put in
+ * order by copies. */
 static void count(const struct sl_plan *plan, double columns, double rotated, double keys, double shared) {
     const double bytes = (double)plan->rows * sizeof(float), parts = plan->cut.parts;
     sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_TO_ALL, plan->context_axis, bytes * (2 * columns + rotated + keys), 4);
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES,
+                   2 * plan->rows * (2 * columns + rotated + keys + parts * shared));
     if (shared > 0) sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, plan->context_axis, bytes * parts * shared, 1);
     if (plan->forward_only) return;
     sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_TO_ALL, plan->context_axis, bytes * (4 * columns + 2 * rotated + 2 * keys),
                  8);
+    sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES,
+                   4 * plan->rows * (2 * columns + rotated + keys + parts * shared));
     if (shared <= 0) return;
     sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, plan->context_axis, bytes * parts * shared, 1);
     sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM_SCATTER, plan->context_axis, bytes * parts * shared, 1);
@@ -76,20 +79,27 @@ int sl_plan_context_heads(struct sl_plan *plan, const struct sl_attention *shape
 
 /* ---- moves ---- */
 
-/* Turns OWN [rows, SEGMENTS, columns / SEGMENTS] to AT [all rows in order, SEGMENTS, a share of a segment]; if BACK, AT
- * to OWN. */
-static int turn(struct sl_context *context, const struct sl_context_keys *keys, size_t columns, size_t segments,
-                bool back, float *own, float *at) {
+/* Turns OWN, of DTYPE [rows, SEGMENTS, columns / SEGMENTS] to AT [all rows in order, SEGMENTS, a share of a segment];
+ * if BACK, AT to OWN. */
+static int turn_rows(struct sl_context *context, const struct sl_context_keys *keys, enum sl_dtype dtype,
+                     size_t columns, size_t segments, bool back, void *own, void *at) {
     const struct sl_group *peers = sl_group_of(context, keys->group);
     const size_t parts = (size_t)peers->size, rows = (size_t)context->rows, each = columns / segments;
     const size_t whole[] = {rows, segments, each}, share[] = {rows * parts, segments, each / parts};
+    const size_t bytes = columns / parts * sl_dtype_size(dtype);
     char *const moved = sl_at(context, &keys->moved);
     if (!columns) return SL_OK;
-    if (back) sl_context_order(context, columns / parts * sizeof *at, true, moved, (char *)at);
-    SL_TRY(sl_communicate(context, back ? sl_describe_all_to_all(peers, SL_F32, moved, own, 3, share, 0, 2)
-                                        : sl_describe_all_to_all(peers, SL_F32, own, moved, 3, whole, 2, 0)));
-    if (!back) sl_context_order(context, columns / parts * sizeof *at, false, moved, (char *)at);
+    if (back) sl_context_order(context, bytes, true, moved, at);
+    SL_TRY(sl_communicate(context, back ? sl_describe_all_to_all(peers, dtype, moved, own, 3, share, 0, 2)
+                                        : sl_describe_all_to_all(peers, dtype, own, moved, 3, whole, 2, 0)));
+    if (!back) sl_context_order(context, bytes, false, moved, at);
     return SL_OK;
+}
+
+/* The same for floats. */
+static int turn(struct sl_context *context, const struct sl_context_keys *keys, size_t columns, size_t segments,
+                bool back, float *own, float *at) {
+    return turn_rows(context, keys, SL_F32, columns, segments, back, own, at);
 }
 
 static float *turned(const struct sl_context *context, const struct sl_context_keys *keys, enum sl_turned array) {
@@ -146,7 +156,9 @@ int sl_context_heads_forward(struct sl_context *context, const struct sl_context
                                          shape->rope ? turned(context, keys, SL_TURNED_Q_ROPE) : NULL,
                                          sl_at(context, &keys->whole[0]), values_of(context, keys, keys->whole, &whole),
                                          shared_of(context, keys, keys->whole), sl_out_f32(o), call->logsum);
-    return turn(context, keys, shape->heads * shape->width, 1, true, sl_out_floats(call->to), o);
+    SL_TRY(turn(context, keys, shape->heads * shape->width, 1, true, sl_out_floats(call->to), o));
+    sl_context_settle(context, shape->heads * shape->width, call->to);
+    return SL_OK;
 }
 
 int sl_context_heads_backward(struct sl_context *context, const struct sl_context_keys *keys,
@@ -156,7 +168,8 @@ int sl_context_heads_backward(struct sl_context *context, const struct sl_contex
     float *const dq_rope = rotated ? turned(context, keys, SL_TURNED_DQ_ROPE) : NULL;
     struct sl_attention whole;
     SL_TRY(turn_inputs(context, keys, shape, call, &whole));
-    SL_TRY(turn_input(context, keys, columns, call->o, SL_TURNED_O));
+    SL_TRY(turn_rows(context, keys, shape->stored_o, columns, 1, false, (void *)(uintptr_t)call->o,
+                     turned(context, keys, SL_TURNED_O)));
     SL_TRY(turn_input(context, keys, columns, call->d_o, SL_TURNED_D_O));
     context->kernels->attention->backward(
         &whole, turned(context, keys, SL_TURNED_Q), rotated ? turned(context, keys, SL_TURNED_Q_ROPE) : NULL,
@@ -166,6 +179,7 @@ int sl_context_heads_backward(struct sl_context *context, const struct sl_contex
         sl_out_f32(values_of(context, keys, keys->gradient, &whole)), shared_of(context, keys, keys->gradient),
         sl_at(context, &keys->scratch));
     SL_TRY(turn(context, keys, columns, 1, true, sl_out_floats(call->dq), dq));
+    sl_context_settle(context, columns, call->dq);
     SL_TRY(turn(context, keys, rotated, 1, true, call->dq_rope, dq_rope));
     SL_TRY(turn(context, keys, keys->columns[0], keys->beside ? 2 : 1, true, call->d_own[0], dk));
     if (keys->beside) return sl_context_scatter(context, keys, 1, call->d_own[1]);

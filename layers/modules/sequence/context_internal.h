@@ -20,6 +20,9 @@ int sl_context_gather(struct sl_context *context, const struct sl_context_keys *
 /* Sums array I's gradients over the coordinates, and writes the sums for this coordinate's rows to OWN. */
 int sl_context_scatter(struct sl_context *context, const struct sl_context_keys *keys, int i, float *own);
 
+/* Writes a complete result, the floats of TO [rows, COLUMNS], in the form of TO. */
+void sl_context_settle(const struct sl_context *context, size_t columns, struct sl_out to);
+
 /* context_heads.c */
 
 int sl_plan_context_heads(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys);

@@ -36,3 +36,9 @@ int sl_context_scatter(struct sl_context *context, const struct sl_context_keys 
     sl_context_order(context, keys->columns[i] * sizeof(float), true, moved, sum);
     return sl_communicate(context, sl_describe_shares_of_sum(context->cut.leaves, peers, moved, own, 1, &all, 0));
 }
+
+void sl_context_settle(const struct sl_context *context, size_t columns, struct sl_out to) {
+    if (to.rounds || sl_out_halves(to))
+        context->kernels->sequence->copy_settled((size_t)context->rows, columns, sl_out_floats(to), columns, to,
+                                                 columns);
+}

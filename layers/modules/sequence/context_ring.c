@@ -265,15 +265,20 @@ static void attend(const struct ring *r, int step, const void *keys, float *d_ke
 
 /* ---- planning ---- */
 
-/* The same calls as those below, as if no sequence had several documents. */
+/* The same calls as those below, as if no sequence had several documents. Keys are packed; all meetings but the first
+ * of each block of queries are merged or, in backward, added. */
 static void count(const struct sl_plan *plan, struct ring *r, size_t columns) {
-    const double bytes = (double)plan->rows / 2 * (double)columns * sizeof(float);
+    const double half = (double)plan->rows / 2, block = half * (double)columns, bytes = block * sizeof(float);
+    const double merged = half * (2.0 * r->peers->size - 1) * (double)(r->shape->heads * r->shape->width);
+    const double turned = half * (2.0 * r->peers->size - 1) * (double)(r->shape->heads * r->shape->rope);
     double calls = 0;
     for (int step = 1; step < r->peers->size; step++)
-        for (int half = 0; half < 2; half++) calls += pairs_of(r, step, half, false) > 0;
+        for (int i = 0; i < 2; i++) calls += pairs_of(r, step, i, false) > 0;
     sl_load_call(plan, SL_LOAD_FORWARD, SL_PPERMUTE, plan->context_axis, calls * bytes, calls);
-    if (!plan->forward_only)
-        sl_load_call(plan, SL_LOAD_INPUT, SL_PPERMUTE, plan->context_axis, 2 * calls * bytes, 2 * calls);
+    sl_load_floats(plan, SL_LOAD_FORWARD, SL_LOAD_MOVES, 4 * block + 3 * merged);
+    if (plan->forward_only) return;
+    sl_load_call(plan, SL_LOAD_INPUT, SL_PPERMUTE, plan->context_axis, 2 * calls * bytes, 2 * calls);
+    sl_load_floats(plan, SL_LOAD_INPUT, SL_LOAD_MOVES, (6 + 4 * calls) * block + 4 * (merged + turned));
 }
 
 /* Counts with memory of its own: planning has no workspace yet. */
@@ -333,13 +338,6 @@ static int begin(struct ring *r, struct sl_context *context, const struct sl_con
     return SL_OK;
 }
 
-/* Rounds a result that is complete, if it is stored so. */
-static void settle(const struct ring *r, size_t columns, struct sl_out to) {
-    if (to.rounds || sl_out_halves(to))
-        r->context->kernels->sequence->copy_settled((size_t)r->context->rows, columns, sl_out_floats(to), columns, to,
-                                                    columns);
-}
-
 /* Starts to fetch the keys of STEP into their turn's memory. */
 static void fetch(struct ring *r, int step, int arrives[2], int *status) {
     if (step >= r->peers->size) return;
@@ -360,7 +358,7 @@ int sl_context_ring_forward(struct sl_context *context, const struct sl_context_
         if (status == SL_OK) attend(&r, step, sl_at(context, &keys->came[step % 2]), NULL, false);
     }
     const int ended = wait_until(&r, r.started, "keys", r.peers->size - 1);
-    settle(&r, shape->heads * shape->width, call->to);
+    sl_context_settle(context, shape->heads * shape->width, call->to);
     return status == SL_OK ? ended : status;
 }
 
@@ -402,6 +400,6 @@ int sl_context_ring_backward(struct sl_context *context, const struct sl_context
     }
     if (status == SL_OK) status = take_back(&r, r.peers->size - 1, returns);
     const int ended = wait_until(&r, r.started, "gradients", r.peers->size - 1);
-    settle(&r, shape->heads * shape->width, call->dq);
+    sl_context_settle(context, shape->heads * shape->width, call->dq);
     return status == SL_OK ? ended : status;
 }

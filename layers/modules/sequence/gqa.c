@@ -49,7 +49,7 @@ struct gqa {
     struct sl_rope *rope;          /* NULL without rotary positions */
     struct sl_kept kept[TENSORS];
     struct sl_place scratch; /* scratch memory of attention's backward */
-    int keys_cache, values_cache;
+    struct sl_cached caches;
     struct sl_context_keys context; /* of divided sequences */
 };
 
@@ -190,8 +190,10 @@ static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
 }
 
 static int plan_caches(struct gqa *gqa, struct sl_plan *plan) {
-    SL_TRY(sl_plan_cache(plan, gqa->cached_columns, &gqa->keys_cache));
-    return sl_plan_cache(plan, gqa->cached_columns, &gqa->values_cache);
+    const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
+    SL_TRY(sl_plan_cache(plan, gqa->cached_columns, &gqa->caches.k));
+    SL_TRY(sl_plan_cache(plan, gqa->cached_columns, &gqa->caches.v));
+    return sl_plan_cached(plan, &attention, &gqa->caches);
 }
 
 /* Backward computes five products, forward two. */
@@ -306,26 +308,16 @@ static int attend(const struct sl_module *module, struct sl_context *context) {
 }
 
 /* Adds the call's tokens to the caches, which have the columns read by this coordinate's heads. */
-static void attend_cached(const struct sl_module *module, struct sl_context *context) {
+static int attend_cached(const struct sl_module *module, struct sl_context *context) {
     const struct gqa *gqa = own(module);
-    const struct sl_caches *caches = context->caches;
     const size_t columns = gqa->cached_columns, stride = gqa->key_columns;
-    sl_cache_append(context, gqa->keys_cache, 0, columns, at(module, context, KEYS) + gqa->cached, stride);
-    sl_cache_append(context, gqa->values_cache, 0, columns, at(module, context, VALUES) + gqa->cached, stride);
-    for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
-        const int cached = sl_cached_sequence(context) + s;
-        const size_t first = (size_t)s * (size_t)context->sequence * gqa->columns;
-        abreast = sl_abreast(context, s);
-        struct sl_attention shape = attention_of(gqa, abreast * context->sequence, context->sequence);
-        shape.lead %= shape.group;
-        shape.position = (size_t)sl_first_position(context, s);
-        shape.key_rows = (size_t)caches->positions;
-        shape.key_stride = columns;
-        shape.keys = caches->storage;
-        sl_attend(context, &shape, at(module, context, QUERIES) + first, NULL,
-                  sl_cache_rows(caches, gqa->keys_cache, cached), sl_cache_rows(caches, gqa->values_cache, cached),
-                  NULL, sl_out_from(out(module, context, OUTPUT), first), at(module, context, LOGSUM));
-    }
+    struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
+    shape.lead %= shape.group;
+    shape.key_stride = columns;
+    sl_cache_append(context, gqa->caches.k, 0, columns, at(module, context, KEYS) + gqa->cached, stride);
+    sl_cache_append(context, gqa->caches.v, 0, columns, at(module, context, VALUES) + gqa->cached, stride);
+    return sl_attend_cached(context, &shape, &gqa->caches, at(module, context, QUERIES), NULL,
+                            out(module, context, OUTPUT), at(module, context, LOGSUM));
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
@@ -339,10 +331,7 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
             SL_TRY(sl_forward_kept(module->child[i], context, NULL, x, &gqa->kept[i], NULL));
     }
     rotate(module, context, false, KEYS, QUERIES);
-    if (context->caches)
-        attend_cached(module, context);
-    else
-        SL_TRY(attend(module, context));
+    SL_TRY(context->caches ? attend_cached(module, context) : attend(module, context));
     context->result = result;
     return sl_kept_forward(module->child[OUT], context, &gqa->kept[OUTPUT], true, y);
 }
@@ -369,7 +358,8 @@ static struct sl_out gradient_of(const struct sl_module *module, const struct sl
 static int attention_backward(const struct sl_module *module, struct sl_context *context, struct sl_rows d_o) {
     const struct gqa *gqa = own(module);
     struct sl_attention shape = attention_of(gqa, context->rows, context->sequence);
-    shape.stored = sl_attention_stored(context, &shape, &gqa->kept[QUERIES]);
+    shape.stored =
+        sl_context_reads_floats(&gqa->context) ? SL_F32 : sl_attention_stored(context, &shape, &gqa->kept[QUERIES]);
     const void *queries = sl_kept_operand(context, &gqa->kept[QUERIES], shape.stored);
     const void *keys = sl_kept_operand(context, &gqa->kept[KEYS], shape.stored);
     const void *values = sl_kept_operand(context, &gqa->kept[VALUES], shape.stored);

@@ -265,7 +265,8 @@ static void rotate_leaves(const struct sl_module *module, const struct sl_contex
 static int attention_backward(const struct sl_module *module, struct sl_context *context, struct sl_rows d_o) {
     const struct mla *mla = sl_mla_of(module);
     struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
-    shape.stored = mla->by_latents ? SL_F32 : sl_attention_stored(context, &shape, &mla->kept[QUERIES]);
+    shape.stored =
+        sl_context_reads_floats(&mla->context) ? SL_F32 : sl_attention_stored(context, &shape, &mla->kept[QUERIES]);
     const void *keys_values = mla->by_latents ? NULL : sl_kept_operand(context, &mla->kept[KEYS_VALUES], shape.stored);
     const void *keys = mla->rope ? sl_kept_operand(context, &mla->kept[ROTATED_KEYS], shape.stored) : NULL;
     const void *turned = mla->rope ? sl_kept_operand(context, &mla->kept[ROTATED_QUERIES], shape.stored) : NULL;

@@ -12,9 +12,11 @@
 
 /* Keys and values have separate caches, because decoding passes over all keys, then over all values. */
 static int plan_expanded(struct mla *mla, struct sl_plan *plan) {
-    SL_TRY(sl_plan_cache(plan, mla->columns, &mla->keys_cache));
-    SL_TRY(sl_plan_cache(plan, mla->columns, &mla->values_cache));
-    return mla->rope ? sl_plan_cache(plan, mla->rope, &mla->rotated_keys_cache) : SL_OK;
+    const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
+    SL_TRY(sl_plan_cache(plan, mla->columns, &mla->expanded.k));
+    SL_TRY(sl_plan_cache(plan, mla->columns, &mla->expanded.v));
+    if (mla->rope) SL_TRY(sl_plan_cache(plan, mla->rope, &mla->expanded.k_rope));
+    return sl_plan_cached(plan, &attention, &mla->expanded);
 }
 
 static struct sl_latent_attention latent_shape(const struct mla *mla, int rows, int sequence, enum sl_dtype cached) {
@@ -62,6 +64,10 @@ int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan) {
     if (plan->caches->form == SL_CACHE_LATENT && mla->module.child[KV_UP]->children)
         return sl_error_set(plan->error, SL_BAD_INPUT, "%smla: latent caches take kernels without adapters",
                             plan->name);
+    if (plan->caches->form == SL_CACHE_LATENT && plan->caches->parts > 1)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%smla: latent caches are not divided over \"%s\" yet: choose --cache expanded", plan->name,
+                            plan->caches->axis);
     return plan->caches->form == SL_CACHE_LATENT ? plan_latent(mla, plan) : plan_expanded(mla, plan);
 }
 
@@ -78,28 +84,18 @@ static float *rows_from(const struct sl_module *module, const struct sl_context 
     return sl_mla_at(module, context, tensor) + (size_t)first * (size_t)context->sequence * columns;
 }
 
-static void attend_expanded(const struct sl_module *module, struct sl_context *context) {
+static int attend_expanded(const struct sl_module *module, struct sl_context *context) {
     const struct mla *mla = sl_mla_of(module);
-    const struct sl_caches *caches = context->caches;
     const size_t stride = 2 * mla->columns;
     const float *own = sl_mla_at(module, context, KEYS_VALUES);
-    append_all(context, mla->keys_cache, own, stride);
-    append_all(context, mla->values_cache, own + mla->columns, stride);
-    if (mla->rope) append_all(context, mla->rotated_keys_cache, sl_mla_at(module, context, ROTATED_KEYS), mla->rope);
-    for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
-        const int cached = sl_cached_sequence(context) + s;
-        abreast = sl_abreast(context, s);
-        struct sl_attention shape = sl_mla_attention(mla, abreast * context->sequence, context->sequence);
-        shape.position = (size_t)sl_first_position(context, s);
-        shape.key_rows = (size_t)caches->positions;
-        shape.key_stride = mla->columns;
-        shape.keys = caches->storage;
-        sl_attend(context, &shape, rows_from(module, context, QUERIES, s, mla->columns),
-                  mla->rope ? rows_from(module, context, ROTATED_QUERIES, s, mla->rotated) : NULL,
-                  sl_cache_rows(caches, mla->keys_cache, cached), sl_cache_rows(caches, mla->values_cache, cached),
-                  mla->rope ? sl_cache_rows(caches, mla->rotated_keys_cache, cached) : NULL,
-                  sl_out_f32(rows_from(module, context, OUTPUT, s, mla->columns)), sl_mla_at(module, context, LOGSUM));
-    }
+    struct sl_attention shape = sl_mla_attention(mla, context->rows, context->sequence);
+    shape.key_stride = mla->columns;
+    append_all(context, mla->expanded.k, own, stride);
+    append_all(context, mla->expanded.v, own + mla->columns, stride);
+    if (mla->rope) append_all(context, mla->expanded.k_rope, sl_mla_at(module, context, ROTATED_KEYS), mla->rope);
+    return sl_attend_cached(context, &shape, &mla->expanded, sl_mla_at(module, context, QUERIES),
+                            mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) : NULL,
+                            sl_out_f32(sl_mla_at(module, context, OUTPUT)), sl_mla_at(module, context, LOGSUM));
 }
 
 /* ---- latent ---- */
@@ -211,7 +207,5 @@ static int attend_latent(const struct sl_module *module, struct sl_context *cont
 }
 
 int sl_mla_attend_caches(const struct sl_module *module, struct sl_context *context) {
-    if (context->caches->form == SL_CACHE_LATENT) return attend_latent(module, context);
-    attend_expanded(module, context);
-    return SL_OK;
+    return context->caches->form == SL_CACHE_LATENT ? attend_latent(module, context) : attend_expanded(module, context);
 }

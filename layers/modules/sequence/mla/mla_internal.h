@@ -50,7 +50,7 @@ struct mla {
     struct sl_place leaf_keys; /* [leaves, rows, rope]: these parts */
     struct sl_place scratch;   /* scratch memory of attention: of backward, or of attention to latents */
     struct sl_place kernel;    /* kv_up's columns of own heads */
-    int keys_cache, values_cache, rotated_keys_cache; /* cache numbers of the expanded form */
+    struct sl_cached expanded; /* caches of the expanded form */
     /* Cache numbers of the latent form: [latent | rotated key], and kv_up in the kernels' layout. */
     int latents_cache, table_cache;
     struct sl_gemm expansion;                             /* product expanding latents: a chunk's, or all tokens' */
