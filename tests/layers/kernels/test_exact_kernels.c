@@ -82,6 +82,31 @@ static void sums_of_scaled_squares_are_exact(void **state) {
 /* ---- maxima ---- */
 
 /* Row r has a single largest logit, in column r; all logits are below SHIFT. */
+/* By definition: the sum of the first numbers, the largest power of two below N, plus the sum of the others. */
+static float tree_of(const float *x, size_t n) {
+    size_t left = 1;
+    if (n == 1) return *x;
+    while (2 * left < n) left *= 2;
+    return tree_of(x, left) + tree_of(x + left, n - left);
+}
+
+static void rows_are_summed_as_trees(void **state) {
+    (void)state;
+    enum { ROWS = 3 };
+    FOR_EACH_LEVEL(kernels) {
+        struct numbers numbers = {8};
+        for (size_t c = 0; c < COUNTS; c++) {
+            const size_t cols = counts[c], n = ROWS * cols;
+            float *x = random_device_floats(&numbers, n, -2, 2), *before = device_copy(x, n * sizeof *x);
+            float *sums = device_floats(ROWS);
+            kernels->row_trees(ROWS, cols, x, sums);
+            assert_int_equal(sl_device.settle(NULL), SL_OK);
+            for (size_t r = 0; r < ROWS; r++) assert_true(sums[r] == tree_of(before + r * cols, cols));
+            RELEASE(x, before, sums);
+        }
+    }
+}
+
 static void expect_maxima(const struct sl_sequence_kernels *kernels, size_t cols, float shift) {
     struct numbers numbers = {cols};
     float *x = random_device_wholes(&numbers, cols * cols), *numbers_of[5], *p = device_floats(cols * cols);
@@ -329,7 +354,8 @@ int main(void) {
         cmocka_unit_test(sums_of_squares_are_exact),      cmocka_unit_test(sums_of_scaled_squares_are_exact),
         cmocka_unit_test(a_row_has_its_largest_anywhere), cmocka_unit_test(losses_of_counted_rows_are_added),
         cmocka_unit_test(squared_errors_are_exact),       cmocka_unit_test(losses_of_sequences_are_exact),
-        cmocka_unit_test(sums_of_equals_are_exact),       cmocka_unit_test(gate_gradients_are_exact),
+        cmocka_unit_test(sums_of_equals_are_exact),       cmocka_unit_test(rows_are_summed_as_trees),
+        cmocka_unit_test(gate_gradients_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ static const float UNTOUCHED = 12345.0f;
 struct example {
     struct sl_attention shape;
     size_t rows, key_rows;             /* of all sequences */
-    float *q, *q_rope, *kv, *rope;     /* kv [key_rows, k | v | one or eight unused columns], rope: k_rope */
+    float *q, *q_rope, *kv, *rope;     /* kv [key_rows, k | v | unused columns], rope: k_rope */
     uint16_t *stored_kv, *stored_rope; /* kv and rope as bf16, if keys are bf16; otherwise NULL */
     int32_t *places;                   /* if sequences have several documents */
     float *o, *logsum, *d_o, *dq, *dq_rope, *dkv, *drope, *scratch;
@@ -49,8 +49,9 @@ static inline int32_t *make_places(struct numbers *numbers, const struct sl_atte
 /* SIZE: of the largest elements of q and k. */
 static struct example make(struct numbers *numbers, struct sl_attention shape, float size) {
     struct sl_attention *s = &shape;
-    /* Tensor cores have kernels for rows that can be read 16 bytes at once, and for others. */
-    s->key_stride = 2 * sl_attention_key_heads(s) * s->width + (s->products == SL_BF16 && s->sequences % 2 ? 8 : 1);
+    /* Tensor cores have kernels for rows that can be read 16 bytes at once, and for others: of 2 bytes, or of 4. */
+    const size_t unused = s->products != SL_BF16 ? 1 : s->sequences % 2 ? 8 : s->sequences % 4 ? 1 : 2;
+    s->key_stride = 2 * sl_attention_key_heads(s) * s->width + unused;
     struct example e = {.shape = shape, .rows = s->sequences * s->queries, .key_rows = s->sequences * s->key_rows};
     const size_t wide = e.rows * s->heads * s->width, roped = e.rows * s->heads * s->rope;
     const size_t keys = e.key_rows * s->key_stride, shared = e.key_rows * s->rope;

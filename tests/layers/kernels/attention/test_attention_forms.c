@@ -217,6 +217,16 @@ static void whole_rows_have_the_same_bits(void **state) {
     }
 }
 
+/* Heads with all of a team's columns, in rows of which 4 bytes can be read at once, but not 16. */
+static void narrow_rows_have_the_same_bits(void **state) {
+    (void)state;
+    struct numbers numbers = {38};
+    for (size_t width = 64; width <= 128; width += 64)
+        check(&numbers,
+              (struct sl_attention){.sequences = 4, .queries = 18, .key_rows = 18, .heads = 1, .width = width}, 1,
+              false);
+}
+
 /* The argument "emulated": no GPU. */
 static bool emulated;
 
@@ -447,6 +457,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(rotary_heads_have_the_same_bits),
         cmocka_unit_test(shared_heads_have_the_same_bits),
         cmocka_unit_test(whole_rows_have_the_same_bits),
+        cmocka_unit_test(narrow_rows_have_the_same_bits),
         cmocka_unit_test(many_blocks_have_the_same_bits),
         cmocka_unit_test(few_queries_see_the_same),
         cmocka_unit_test(others_may_be_nan),
