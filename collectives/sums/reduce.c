@@ -123,8 +123,8 @@ SL_INLINE float sum_tree_of_one(enum sl_dtype dtype, const int deep, int inputs,
 #define FOR_INPUTS(k, work, most) FOR_ARRAYS(k, 1, (work)->inputs, (most) ? (most) - 1 : 0)
 #define FOR_OUTPUTS(k, work, most) FOR_ARRAYS(k, (work)->inputs, (work)->arrays, most)
 
-/* Orders of summation: constants, since a device kernel is made for each. */
-enum order { IN_ORDER, IN_BLOCKS, BY_TREE, BY_DEEP_TREE };
+/* Orders of summation other than the arrays' own, which is called ordered. */
+enum order { IN_BLOCKS, BY_TREE, BY_DEEP_TREE };
 
 enum { SUM_LEVELS = 4 }; /* SL_SUM_BLOCK to this power exceeds the number of arrays */
 
@@ -158,21 +158,23 @@ SL_INLINE void sum_in_blocks(enum sl_dtype dtype, int inputs, void *const *array
     for (size_t i = 0; i < n; i++) sum[i] = level[(SUM_LEVELS - 1) * n + i];
 }
 
-/* Reduces the piece of N elements at offsets IN and OUT. ORDER is a constant, and so is N in full pieces. */
-SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const enum order order, const int most,
-                            const struct work *r, void *const *array, size_t in, size_t out, size_t n) {
+/* Reduces the piece of N elements at offsets IN and OUT. ORDERED and ORDER are constants, and so is N in full pieces.
+ */
+SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, const bool ordered,
+                            const enum order order, const int most, const struct work *r, void *const *array, size_t in,
+                            size_t out, size_t n) {
     const float scale = r->scale;
     float sum[PIECE];
-    if (order == IN_BLOCKS) {
-        sum_in_blocks(dtype, r->inputs, array, in, n, sum);
-    } else if (order != IN_ORDER && SL_BLOCK == 1) {
-        sum[0] = sum_tree_of_one(dtype, order == BY_TREE ? SHALLOW : DEEP, r->inputs, array, in);
-    } else if (order != IN_ORDER) {
-        sum_tree(dtype, r->inputs, array, in, n, sum);
-    } else {
+    if (ordered) {
         SL_IN_BLOCK()
         for (size_t i = 0; i < n; i++) sum[i] = sl_load_float(dtype, array[0], in + i);
         FOR_INPUTS(k, r, most) combine(dtype, reduction, in, n, array[k], sum);
+    } else if (order == IN_BLOCKS) {
+        sum_in_blocks(dtype, r->inputs, array, in, n, sum);
+    } else if (SL_BLOCK == 1) {
+        sum[0] = sum_tree_of_one(dtype, order == BY_TREE ? SHALLOW : DEEP, r->inputs, array, in);
+    } else {
+        sum_tree(dtype, r->inputs, array, in, n, sum);
     }
     if (scale != 1) {
         SL_IN_BLOCK()
@@ -185,13 +187,15 @@ SL_INLINE void reduce_piece(enum sl_dtype dtype, enum sl_reduction reduction, co
     }
 }
 
-SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, const enum order order, const int most,
-                             const struct work *r, void *const *array, size_t block) {
+SL_INLINE void reduce_floats(enum sl_dtype dtype, enum sl_reduction reduction, const bool ordered,
+                             const enum order order, const int most, const struct work *r, void *const *array,
+                             size_t block) {
     const struct place p = place_of(&r->matrices, block);
     size_t at = 0;
     for (; at + PIECE <= p.n; at += PIECE)
-        reduce_piece(dtype, reduction, order, most, r, array, p.in + at, p.out + at, PIECE);
-    if (PIECE > 1 && at < p.n) reduce_piece(dtype, reduction, order, most, r, array, p.in + at, p.out + at, p.n - at);
+        reduce_piece(dtype, reduction, ordered, order, most, r, array, p.in + at, p.out + at, PIECE);
+    if (PIECE > 1 && at < p.n)
+        reduce_piece(dtype, reduction, ordered, order, most, r, array, p.in + at, p.out + at, p.n - at);
 }
 
 /* ---- i32: sums wrap around, and are not scaled ---- */
@@ -234,7 +238,7 @@ SL_INLINE void reduce_block(enum sl_dtype dtype, enum sl_reduction reduction, co
     if (dtype == SL_I32)
         reduce_integers(most, r, array, block);
     else
-        reduce_floats(dtype, reduction, IN_ORDER, most, r, array, block);
+        reduce_floats(dtype, reduction, true, IN_BLOCKS, most, r, array, block);
 }
 
 /* Copies the list to memory for a target region; a device keeps it after the first time. */
@@ -269,12 +273,13 @@ SL_INLINE void reduce_few(enum sl_dtype dtype, enum sl_reduction reduction, cons
     }
 }
 
-/* Sums in orders other than the arrays': separate kernels, since waiting sums need memory. */
+/* Sums in orders other than the arrays': a separate kernel, since waiting sums need memory. */
 SL_INLINE void reduce_in(enum sl_dtype dtype, const enum order order, const struct work_and_arrays *all) {
     const size_t blocks = blocks_of(&all->work.matrices);
     const struct work_and_arrays *r = in_reach(all);
     SL_BLOCKS(is_device_ptr(r))
-    for (size_t block = 0; block < blocks; block++) reduce_floats(dtype, SL_SUM, order, 0, &r->work, r->array, block);
+    for (size_t block = 0; block < blocks; block++)
+        reduce_floats(dtype, SL_SUM, false, order, 0, &r->work, r->array, block);
 }
 
 SL_INLINE void reduce(enum sl_dtype dtype, enum sl_reduction reduction, const struct work_and_arrays *r) {

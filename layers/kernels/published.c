@@ -33,6 +33,7 @@ SL_INLINE void turn_pair(size_t i, const float *cosine, const float *sine, float
 SL_INLINE void turn(size_t begin, size_t end, size_t pairs, size_t heads, const bool halves, const float *cosine,
                     const float *sine, float sign, const bool rounds, const bool stores, float *x, uint16_t *stored) {
     for (size_t h = 0; h < heads; h++, x += 2 * pairs, stored = stores ? stored + 2 * pairs : NULL) {
+        if (stores && !stored) __builtin_unreachable(); /* spares GPUs a loop for this case */
         if (halves) {
             SL_IN_BLOCK()
             for (size_t i = begin; i < end; i += SL_FOUR)

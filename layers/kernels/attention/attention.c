@@ -56,18 +56,18 @@ SL_INLINE struct rows columns_of(struct rows x, size_t count, size_t first, size
 }
 
 /* scores [x's rows, BLOCK] = (x y^T + x_rope y_rope^T) factor. OF_KEYS: x is the block's keys and y its queries; else
- * the reverse. TURNED holds y transposed; FRESH: not yet. Scores of keys invisible to a whole strip are not written.
- * ROOM [2, BLOCK * DEPTH], or NULL: for copies of x, which may be bf16. */
-SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct rows x, struct rows x_rope,
-                           struct rows y, struct rows y_rope, float factor, bool fresh, struct turned *turned,
-                           float *room, float *scores, struct wanted *wanted) {
+ * the reverse. TERMS: 1 without rotary columns. TURNED holds y transposed; FRESH: not yet. Scores of keys invisible to
+ * a whole strip are not written. ROOM [2, BLOCK * DEPTH], or NULL: for copies of x, which may be bf16. */
+SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, const int terms, struct rows x,
+                           struct rows x_rope, struct rows y, struct rows y_rope, float factor, bool fresh,
+                           struct turned *turned, float *room, float *scores, struct wanted *wanted) {
     const size_t rows = of_keys ? sight->keys : sight->queries, others = of_keys ? sight->queries : sight->keys;
     const size_t depth = x.cols > x_rope.cols ? x.cols : x_rope.cols;
     for (size_t from = 0; from < depth; from += DEPTH) {
         const size_t own = columns_from(x, from), rope = columns_from(x_rope, from);
         if (fresh || depth > DEPTH) {
             transpose(y, others, from, own, factor, turned->own, BLOCK);
-            transpose(y_rope, others, from, rope, factor, turned->rope, BLOCK);
+            if (terms > 1) transpose(y_rope, others, from, rope, factor, turned->rope, BLOCK);
         }
         const struct rows part = columns_of(x, rows, from, own, COPIES_KEYS && room, room);
         const struct rows part_rope = columns_of(x_rope, rows, from, rope, false, room ? room + BLOCK * DEPTH : NULL);
@@ -83,7 +83,8 @@ SL_INLINE void make_scores(const struct sight *sight, const bool of_keys, struct
                                                 BLOCK,
                                                 {{own, a.at, a.stride, 1, turned->own + column, BLOCK},
                                                  {rope, a_rope.at, a_rope.stride, 1, turned->rope + column, BLOCK}},
-                                                .wanted = wanted});
+                                                .wanted = wanted},
+                               terms);
             first += s.count;
         }
     }
@@ -172,7 +173,8 @@ SL_INLINE void add_values(const struct sight *sight, const float *p, struct rows
                               .before = before,
                               .after = after,
                               .stairs = !all_see_all(sight),
-                              .ahead = sight->ahead});
+                              .ahead = sight->ahead},
+             BY_TERMS);
     if (!SCALES && after) scale_rows(sight->queries, after, v.cols, stride, o);
 }
 
@@ -193,7 +195,7 @@ SL_INLINE void forward_block(const struct head *h, size_t first, size_t queries,
     for (size_t from = begin; from < seen; from += BLOCK) {
         const struct sight sight = {queries, smaller(BLOCK, seen - from),
                                     (int64_t)from - (int64_t)(h->past.position + first)};
-        make_scores(&sight, true, from_row(h->k, from), from_row(h->k_rope, from), from_row(h->q, first),
+        make_scores(&sight, true, TERMS, from_row(h->k, from), from_row(h->k_rope, from), from_row(h->q, first),
                     from_row(h->q_rope, first), h->scale * per_log_2, from == begin, &q, near, scores, wanted);
         if (limited) fill_others(&h->past, &sight, from, first, -INFINITY, BLOCK, 1, scores, NULL);
         exponentials(&sight, &s, scores);
@@ -347,8 +349,9 @@ SL_INLINE void backward_block(const struct head *h, size_t number, size_t querie
         const struct rows dy = from_row(d_o, first);
         const bool fresh = first == begin;
         const bool adds = number >= number_of_block(position, BLOCK, first_key(&h->past, first)) + to->step;
-        make_scores(&sight, false, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p, wanted);
-        make_scores(&sight, false, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds, wanted);
+        make_scores(&sight, false, TERMS, q, q_rope, k, k_rope, h->scale * per_log_2, fresh, &k_turned, NULL, p,
+                    wanted);
+        make_scores(&sight, false, 1, dy, none, v, none, 1.0f, fresh, &v_turned, NULL, ds, wanted);
         score_gradients(&sight, BLOCK, (struct row_sums){sums.logsum + first, sums.delta + first}, h->scale, p, ds);
         if (limited) fill_others(&h->past, &sight, from, first, 0.0f, 1, BLOCK, p, ds);
         add_to_keys(own, BLOCK, p, dy, to->adds || !fresh, dv, stride, wanted);

@@ -214,18 +214,22 @@ SL_INLINE void bring_queries(const struct queries *x, uint32_t first, const int 
     bring_sums(x->logsum, x->deltas, first, count, few, (float *)(void *)sums);
 }
 
+typedef float two_floats __attribute__((vector_size(8), may_alias));
+
+/* Reads lane L's two elements of X [8 TILES], one for each column, of tile N: with one instruction. */
+SL_INLINE two_floats of_columns(const float *x, int n, int l) {
+    return *(const two_floats *)(const void *)(x + (size_t)n * 8 + column_of_sum(l, 0));
+}
+
 /* Computes weights and score gradients from scores [16 keys, 8 TILES queries] and the weights' gradients. */
 SL_INLINE void gradients_of_columns(float factor, const int tiles, const float *logsum, struct sums *s,
                                     struct sums *ds) {
     SL_UNROLL
     for (int n = 0; n < tiles; n++) {
         EACH_LANE(l) {
+            const two_floats sums = of_columns(logsum, n, l) * per_log_2;
             SL_UNROLL
-            for (int e = 0; e < 2; e++) {
-                const float sum = logsum[(size_t)n * 8 + column_of_sum(l, e)] * per_log_2;
-                SL_UNROLL
-                for (int i = e; i < 4; i += 2) gradient_of_score(&s[n].x[l][i], &ds[n].x[l][i], sum, factor);
-            }
+            for (int i = 0; i < 4; i++) gradient_of_score(&s[n].x[l][i], &ds[n].x[l][i], sums[i % 2], factor);
         }
     }
 }
@@ -235,8 +239,9 @@ SL_INLINE void start_of_columns(const int tiles, const float *deltas, struct sum
     SL_UNROLL
     for (int n = 0; n < tiles; n++) {
         EACH_LANE(l) {
+            const two_floats sums = of_columns(deltas, n, l);
             SL_UNROLL
-            for (int i = 0; i < 4; i++) start[n].x[l][i] = deltas[(size_t)n * 8 + column_of_sum(l, i)];
+            for (int i = 0; i < 4; i++) start[n].x[l][i] = sums[i % 2];
         }
     }
 }

@@ -33,7 +33,7 @@ SL_INLINE void clear_rows(size_t rows, size_t cols, float *x) {
 static void sum_heads(size_t heads, size_t n, bool adds, const float *parts, float *sums) {
     SL_BLOCKS(is_device_ptr(parts, sums))
     for (size_t first = 0; first < n; first += SL_BLOCK) {
-        const size_t end = smaller(first + SL_BLOCK, n);
+        const size_t end = SL_BLOCK > 1 ? smaller(first + SL_BLOCK, n) : first + 1; /* a constant number on GPUs */
         for (size_t head = 0; head < heads; head++) {
             const float *part = parts + head * n;
             SL_IN_BLOCK()

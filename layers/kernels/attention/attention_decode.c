@@ -17,14 +17,22 @@
 
 /* HEADS: heads per pass; KEYS: keys in a block; STEP: keys per addition of values. */
 #if defined(SL_DEVICE_CUDA)
-#define EACH_PAIR() SL_PRAGMA(omp parallel for collapse(2))
+#define EACH_PAIR(...) SL_PRAGMA(omp parallel for collapse(2) __VA_ARGS__)
 enum { HEADS = 1, KEYS = 32, STEP = KEYS };
+#if defined(__clang__) /* unrolled further, loops over columns and over keys would take more than 128 registers */
+#define BY_TWO SL_PRAGMA(clang loop unroll_count(2))
+#define BY_FOUR SL_PRAGMA(clang loop unroll_count(4))
+#endif
 static inline vector sum_lanes(const vector x[LANES]) { return x[0]; }
 #define fetch_rows(...) ((void)0)
 #else
 #include "layers/kernels/loops/lanes_internal.h"
-#define EACH_PAIR()
+#define EACH_PAIR(...)
 enum { HEADS = 16, KEYS = 128, STEP = 8 };
+#endif
+#if !defined(BY_TWO)
+#define BY_TWO
+#define BY_FOUR
 #endif
 
 /* Returns keys or values from element I on. Functions below are compiled for each type: callers pass a constant DTYPE.
@@ -43,8 +51,12 @@ struct query {
     float scale;
 };
 
+/* Returns the number of heads, a constant if a pass has one. */
+SL_INLINE size_t heads_of(const struct query *query) { return HEADS > 1 ? query->heads : 1; }
+
 /* Returns HEAD's first column of keys and values. */
 SL_INLINE size_t key_column(const struct query *query, size_t head) {
+    if (HEADS == 1) return 0;
     return sl_attention_key_head(&(struct sl_attention){.group = query->group, .lead = query->lead}, head) *
            query->width;
 }
@@ -78,6 +90,7 @@ SL_INLINE void add_products(const enum sl_dtype dtype, size_t cols, const float 
                             const size_t count, vector sum[LANES], float rest[LANES]) {
     const size_t last = count - 1;
     size_t c = 0;
+    BY_TWO
     for (; c + LANES <= cols; c += LANES) {
         const vector at = load(x + c);
         for (size_t i = 0; i < LANES; i++) sum[i] += at * load_as(dtype, rows, smaller(i, last) * stride + c);
@@ -104,8 +117,8 @@ SL_INLINE void score(const enum sl_dtype dtype, const struct query *query, size_
 /* Computes the scores of a block of keys from FROM on, in whole vectors. */
 SL_INLINE void make_scores(const enum sl_dtype dtype, const struct query *query, size_t from, size_t keys,
                            struct softmax *s) {
-    const size_t heads = query->heads;
-    EACH_PAIR()
+    const size_t heads = heads_of(query);
+    EACH_PAIR(firstprivate(dtype)) /* a shared DTYPE would be no constant on GPUs */
     for (size_t key = 0; key < keys; key += LANES) {
         for (size_t head = 0; head < heads; head++) {
             if (head == 0) fetch_rows(dtype, query, query->k, from + key + LANES, LANES);
@@ -148,6 +161,7 @@ SL_INLINE void add_step(const enum sl_dtype dtype, size_t first, size_t end, con
     if (LANES == 1 || first + LANES <= end) {
         vector sum = {0};
         if (!fresh) sum = factor * load(o + first);
+        BY_FOUR
         for (int i = 0; i < STEP; i++) sum += p[i] * load_as(dtype, row[i], first);
         store(o + first, sum);
         return;
@@ -162,13 +176,13 @@ SL_INLINE void add_step(const enum sl_dtype dtype, size_t first, size_t end, con
 /* add_step for all heads and columns over a block of keys from FROM on; p is 0 after the last visible key. */
 SL_INLINE void add_values(const enum sl_dtype dtype, const struct query *query, size_t from, size_t keys,
                           const struct softmax *s, float *o) {
-    const size_t heads = query->heads, width = query->width, stride = query->key_stride;
+    const size_t heads = heads_of(query), width = query->width, stride = query->key_stride;
     for (size_t key = 0; key < keys; key += STEP) {
         const void *row[STEP];
         for (size_t i = 0; i < STEP; i++)
             row[i] = from_element(dtype, query->v, smaller(from + key + i, query->seen - 1) * stride);
         fetch_rows(dtype, query, query->v, from + key + 2 * STEP, STEP);
-        EACH_PAIR()
+        EACH_PAIR(firstprivate(dtype))
         for (size_t head = 0; head < heads; head++) {
             for (size_t c = 0; c < width; c += LANES) {
                 const size_t column = key_column(query, head);
@@ -184,7 +198,7 @@ SL_INLINE void add_values(const enum sl_dtype dtype, const struct query *query, 
 /* LOGSUM_STRIDE: elements from one head's logsum to the next. */
 SL_INLINE void attend(const enum sl_dtype dtype, const struct query *query, float *o, float *logsum,
                       size_t logsum_stride) {
-    const size_t heads = query->heads, width = query->width;
+    const size_t heads = heads_of(query), width = query->width;
     struct softmax s;
     for (size_t head = 0; head < heads; head++) {
         s.largest[head] = -INFINITY;

@@ -12,14 +12,15 @@
 #define SL_TERMS 1 /* a second term, even an empty one, would take registers */
 #endif
 #include "layers/kernels/attention/attention_latent.h"
+#include "layers/kernels/attention/attention_latent_rows_internal.h"
 #include "layers/kernels/attention/attention_parts_internal.h"
 #include "layers/kernels/attention/tiles_internal.h"
 #include "spmd/base/crew.h"
 
 /* KEYS: in a block; ABREAST: keys whose scores are computed together; MOST_PACK: most neighbouring elements of a row in
- * a vector; ABREAST_VECTORS: of a row's product. MOST_PARTS: most parts of a query for a crew; SHARED: fewest absorbed
- * weights for which a crew is faster than one core. */
-enum { KEYS = 64, ABREAST_VECTORS = 8, MOST_PARTS = SL_CREWS ? 8 : 1, SHARED = 1 << 14 };
+ * a vector. MOST_PARTS: most parts of a query for a crew; SHARED: fewest absorbed weights for which a crew is faster
+ * than one core. */
+enum { KEYS = 64, MOST_PARTS = SL_CREWS ? 8 : 1, SHARED = 1 << 14 };
 enum { SLOTS = SL_TEAMS }; /* teams at the same time for divided queries, each with its own scratch */
 #if defined(SL_DEVICE_CUDA)
 enum { ABREAST = KEYS, MOST_PACK = 1 };
@@ -54,11 +55,12 @@ static bool divides(const struct sl_latent_attention *shape) {
     return SL_TEAMS > 1 && shape->sequences * shape->queries < SL_TEAMS;
 }
 
-static struct query query_of(const struct sl_latent_attention *shape) {
+/* DIVIDED: divides(shape), a constant in kernels. */
+SL_INLINE struct query query_of(const struct sl_latent_attention *shape, const bool divided) {
     struct query query = {.shape = *shape, .depth = shape->latent + shape->rope, .pack = MOST_PACK};
     while (query.depth % query.pack) query.pack /= 2;
-    query.group = MOST_PACK > 1 ? LANES / query.pack : divides(shape) ? 1 : shape->heads;
-    query.groups = (shape->heads + query.group - 1) / query.group;
+    query.group = MOST_PACK > 1 ? LANES / query.pack : divided ? 1 : shape->heads;
+    query.groups = MOST_PACK > 1 ? (shape->heads + query.group - 1) / query.group : divided ? shape->heads : 1;
     return query;
 }
 
@@ -80,7 +82,7 @@ static size_t floats_of(const struct query *q) {
 }
 
 static size_t scratch(const struct sl_latent_attention *shape) {
-    const struct query query = query_of(shape);
+    const struct query query = query_of(shape, divides(shape));
     const size_t rows = shape->sequences * shape->queries;
     if (divides(shape)) return SLOTS * (floats_of_group(&query) + floats_of_rows(&query)) * sizeof(float);
     return smaller(rows, SL_ABREAST) * floats_of(&query) * sizeof(float);
@@ -88,15 +90,15 @@ static size_t scratch(const struct sl_latent_attention *shape) {
 
 /* ROOM: a query's scratch. */
 static struct query query_in(const struct sl_latent_attention *shape, float *room) {
-    struct query query = query_of(shape);
+    struct query query = query_of(shape, false);
     query.rooms = room;
     query.rows = room + query.groups * floats_of_group(&query);
     return query;
 }
 
 static struct group group_of(const struct query *query, size_t number) {
-    const size_t lanes = lanes_of(query), first = number * query->group;
-    struct group group = {first, smaller(first + query->group, query->shape.heads), .lanes = lanes};
+    const size_t lanes = lanes_of(query), first = number * query->group, end = first + query->group;
+    struct group group = {first, MOST_PACK > 1 ? smaller(end, query->shape.heads) : end, .lanes = lanes};
     group.q = query->rooms + (number - query->lead) * floats_of_group(query);
     group.p = group.q + query->depth / query->pack * lanes;
     group.largest = group.p + KEYS * lanes;
@@ -108,85 +110,34 @@ static struct group group_of(const struct query *query, size_t number) {
 
 /* ---- products ---- */
 
-/* Multiplies in parts if the columns do not fill whole vectors: multiply_rest has room for few rows and terms. */
-SL_INLINE void multiply_parts(struct product p) {
-    const struct term whole = p.term[0];
-    if (p.cols % LANES == 0) {
-        multiply(p);
-        return;
-    }
-    for (size_t row = 0; row < p.rows; row += REST) {
-        for (size_t from = 0; from < whole.depth; from += REST) {
-            const struct product part = {
-                smaller(REST, p.rows - row),
-                p.cols,
-                p.accumulate || from > 0,
-                p.c + row * p.c_row,
-                p.c_row,
-                {{smaller(REST, whole.depth - from), whole.a + row * whole.a_row + from * whole.a_column, whole.a_row,
-                  whole.a_column, whole.b + from * whole.b_row, whole.b_row}},
-                .wanted = NULL};
-            multiply(part);
-        }
-    }
-}
-
-/* Computes columns [FIRST, FIRST + VECTORS * LANES) of multiply_row. */
-SL_INLINE void multiply_vectors_of_row(const enum sl_dtype dtype, size_t first, size_t depth, const float *x,
-                                       const void *b, size_t b_row, bool accumulate, float *y, const int vectors) {
-    vector sum[ABREAST_VECTORS];
-    for (int v = 0; v < vectors; v++) sum[v] = (vector){0};
-    SL_ROLLED
-    for (size_t l = 0; l < depth; l++) {
-        for (int v = 0; v < vectors; v++) sum[v] += x[l] * load_as(dtype, b, l * b_row + first + (size_t)(v * LANES));
-    }
-    for (int v = 0; v < vectors; v++) {
-        float *to = y + first + v * LANES;
-        if (accumulate) sum[v] += load(to);
-        store(to, sum[v]);
-    }
-}
-
-/* Computes columns from J on to END of multiply_row, ABREAST_VECTORS vectors at most. A sum waits for its last term: so
- * as many vectors as possible are computed together. */
-SL_INLINE void multiply_columns_of_row(const enum sl_dtype dtype, size_t j, size_t end, size_t depth, const float *x,
-                                       const void *b, size_t b_row, bool accumulate, float *y) {
-#define SL_VECTORS_ABREAST(vectors)                                                                                    \
-    if (j + (vectors) * LANES <= end) {                                                                                \
-        multiply_vectors_of_row(dtype, j, depth, x, b, b_row, accumulate, y, vectors);                                 \
-        j += (vectors) * LANES;                                                                                        \
-    }
-    SL_VECTORS_ABREAST(ABREAST_VECTORS)
-    SL_VECTORS_ABREAST(ABREAST_VECTORS / 2)
-    SL_VECTORS_ABREAST(ABREAST_VECTORS / 4)
-    SL_VECTORS_ABREAST(1)
-#undef SL_VECTORS_ABREAST
-    for (; LANES > 1 && j < end; j++) {
-        float sum = 0.0f;
-        for (size_t l = 0; l < depth; l++) sum += x[l] * sl_load_float(dtype, b, l * b_row + j);
-        y[j] = accumulate ? sum + y[j] : sum;
-    }
-}
-
-/* y [1, cols] (+)= x [1, depth] b [depth, cols], with b at element FIRST of the table. */
+/* y [1, cols] (+)= x [1, depth] b [depth, cols], with b at element FIRST of the table. ACCUMULATE is a macro argument
+ * in the loops' bodies, as in ALL_TILES. */
 SL_INLINE void multiply_row(const struct query *query, size_t cols, size_t depth, const float *x, const void *table,
-                            size_t first, size_t b_row, bool accumulate, float *y) {
+                            size_t first, size_t b_row, const bool accumulate, float *y) {
     const bool half = query->shape.cached == SL_BF16;
     const uint16_t *halves = (const uint16_t *)table + first;
     const float *floats = (const float *)table + first;
     if (!half && cols % LANES) {
         multiply_parts(
-            (struct product){1, cols, accumulate, y, cols, {{depth, x, depth, 1, floats, b_row}}, .wanted = NULL});
+            (struct product){1, cols, accumulate, y, cols, {{depth, x, depth, 1, floats, b_row}}, .wanted = NULL},
+            BY_ROWS);
         return;
     }
-    EACH_TILE()
-    for (size_t c = 0; c < cols; c += ABREAST_VECTORS * LANES) {
-        const size_t end = smaller(c + ABREAST_VECTORS * LANES, cols), step = b_row + nothing();
-        if (half)
-            multiply_columns_of_row(SL_BF16, c, end, depth, x, halves, step, accumulate, y);
-        else
-            multiply_columns_of_row(SL_F32, c, end, depth, x, floats, step, accumulate, y);
+#define ALL_COLUMNS(accumulates)                                                                                       \
+    EACH_TILE()                                                                                                        \
+    for (size_t c = 0; c < cols; c += ABREAST_VECTORS * LANES) {                                                       \
+        const size_t end = smaller(c + ABREAST_VECTORS * LANES, cols), step = b_row + nothing();                       \
+        if (half)                                                                                                      \
+            multiply_columns_of_row(SL_BF16, c, end, depth, x, halves, step, accumulates, y);                          \
+        else                                                                                                           \
+            multiply_columns_of_row(SL_F32, c, end, depth, x, floats, step, accumulates, y);                           \
     }
+    if (accumulate) {
+        ALL_COLUMNS(true)
+    } else {
+        ALL_COLUMNS(false)
+    }
+#undef ALL_COLUMNS
 }
 
 /* ---- scores ---- */
@@ -225,8 +176,9 @@ SL_INLINE void score(const struct query *query, const struct group *group, const
     else if (query->pack == 4)
         score_packed(group->q, depth, rows, count, 4, p);
     else
-        multiply((struct product){
-            count, lanes, false, p, lanes, {{depth, rows, depth, 1, group->q, lanes}}, .wanted = NULL});
+        multiply(
+            (struct product){count, lanes, false, p, lanes, {{depth, rows, depth, 1, group->q, lanes}}, .wanted = NULL},
+            BY_ROWS);
 }
 
 /* Returns the rows of a block from KEY on as floats; ROOM [KEYS, depth] is for widened rows. */
@@ -291,7 +243,8 @@ SL_INLINE void scale_means(const struct query *query, const struct group *group,
 }
 
 /* Adds the latents of a block of ROWS to the means, weighted by the block's scores. */
-SL_INLINE void weigh(const struct query *query, const struct group *group, const float *rows, size_t keys, bool first) {
+SL_INLINE void weigh(const struct query *query, const bool divided, const struct group *group, const float *rows,
+                     size_t keys, bool first) {
     const size_t latent = query->shape.latent;
     EACH_TILE()
     for (size_t lane = 0; lane < group->lanes; lane += LANES) exponentials_of(group, lane, keys);
@@ -302,7 +255,10 @@ SL_INLINE void weigh(const struct query *query, const struct group *group, const
                                     group->mean,
                                     latent,
                                     {{keys, group->p, query->pack, group->lanes, rows, query->depth}},
-                                    .wanted = NULL});
+                                    .wanted = NULL},
+                   divided            ? ONE_ROW
+                   : query->pack == 1 ? BY_TERMS
+                                      : BY_ROWS);
 }
 
 /* o = bias, if there is one, + each mean times its head's V. */
@@ -327,7 +283,8 @@ struct task {
 };
 
 /* Computes groups [FIRST, END) over all visible rows; ROOM [KEYS, depth] is for widened rows. */
-SL_INLINE void attend(const struct query *query, const struct task *task, size_t first, size_t end, float *room) {
+SL_INLINE void attend(const struct query *query, const bool divided, const struct task *task, size_t first, size_t end,
+                      float *room) {
     const size_t bytes = query->depth * (query->shape.cached == SL_BF16 ? 2 : sizeof *room);
     for (size_t g = first; g < end; g++) {
         const struct group group = group_of(query, g);
@@ -340,7 +297,7 @@ SL_INLINE void attend(const struct query *query, const struct task *task, size_t
             const struct group group = group_of(query, g);
             make_scores(query, &group, rows, keys,
                         g == first ? (const char *)task->cache + (from + KEYS) * bytes : NULL);
-            weigh(query, &group, rows, keys, from == 0);
+            weigh(query, divided, &group, rows, keys, from == 0);
         }
     }
     for (size_t g = first; g < end; g++) {
@@ -360,7 +317,7 @@ struct shared {
 static void attend_part(void *arg, int number) {
     const struct shared *s = arg;
     const size_t groups = s->query.groups, n = (size_t)number;
-    attend(&s->query, &s->task, groups * n / s->parts, groups * (n + 1) / s->parts,
+    attend(&s->query, false, &s->task, groups * n / s->parts, groups * (n + 1) / s->parts,
            s->query.rows + n * floats_of_rows(&s->query));
 }
 
@@ -371,7 +328,7 @@ SL_INLINE const void *cached_row(enum sl_dtype dtype, const void *cache, size_t 
 }
 
 static bool shares(const struct sl_latent_attention *shape, struct sl_crew *crew) {
-    return crew && query_of(shape).groups > 1 && 2 * shape->latent * shape->heads * shape->width >= SHARED;
+    return crew && query_of(shape, false).groups > 1 && 2 * shape->latent * shape->heads * shape->width >= SHARED;
 }
 
 static void forward_shared(const struct sl_latent_attention *shape, const float *q, const float *q_rope,
@@ -409,7 +366,7 @@ static void forward_divided(const struct sl_latent_attention *shape, const float
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
     const size_t latent = shape->latent, rows = sequences * queries, each = rows * heads;
     const enum sl_dtype cached = shape->cached;
-    const size_t groups = query_of(shape).groups, most = position + queries;
+    const size_t groups = query_of(shape, true).groups, most = position + queries;
     const size_t keys = keys_of_part(most, KEYS, rows * groups, each * (width + 1)), parts = (most + keys - 1) / keys;
     float *const all = parts > 1 ? sl_device.room() : o, *const logsums = all + parts * each * width;
     const float *const added = parts > 1 ? NULL : bias;
@@ -421,7 +378,7 @@ static void forward_divided(const struct sl_latent_attention *shape, const float
             const size_t seen = position + row % queries + 1, skipped = part * keys;
             const struct sl_latent_attention sizes = {sequences, queries, position, key_rows, heads,
                                                       width,     rope,    latent,   cached};
-            struct query query = query_of(&sizes);
+            struct query query = query_of(&sizes, true);
             const size_t floats = floats_of_group(&query);
             query.lead = unit % groups;
             query.rooms = room + slot * (floats + floats_of_rows(&query));
@@ -440,7 +397,7 @@ static void forward_divided(const struct sl_latent_attention *shape, const float
                                       .table = table,
                                       .o = all + part * each * width + row * (heads * width),
                                       .seen = smaller(seen - skipped, keys)};
-            attend(&query, &task, query.lead, query.lead + 1, query.rows);
+            attend(&query, true, &task, query.lead, query.lead + 1, query.rows);
             if (parts > 1) leave_logsums(&query, &group, rows, logsum);
         }
     }
@@ -469,7 +426,7 @@ static void forward(const struct sl_latent_attention *shape, const float *q, con
             const size_t row = first + slot;
             const struct sl_latent_attention all = {sequences, queries, position, key_rows, heads,
                                                     width,     rope,    latent,   cached};
-            const struct query sized = query_of(&all), query = query_in(&all, room + slot * floats_of(&sized));
+            const struct query sized = query_of(&all, false), query = query_in(&all, room + slot * floats_of(&sized));
             const struct task task = {.q = q + row * (heads * width),
                                       .q_rope = rope ? q_rope + row * (heads * rope) : q,
                                       .bias = bias,
@@ -477,7 +434,7 @@ static void forward(const struct sl_latent_attention *shape, const float *q, con
                                       .table = table,
                                       .o = o + row * (heads * width),
                                       .seen = position + row % queries + 1};
-            attend(&query, &task, 0, query.groups, query.rows);
+            attend(&query, false, &task, 0, query.groups, query.rows);
         }
     }
 }

@@ -244,14 +244,15 @@ SL_INLINE void add_to_keys(const struct sight sight, const size_t block, const f
                            bool accumulate, float *dk, size_t stride, struct wanted *wanted) {
     for (size_t first = 0; x.cols && first < sight.keys;) {
         const struct strip s = strip_of_keys(&sight, first);
-        multiply((struct product){
-            s.count,
-            x.cols,
-            accumulate,
-            dk + first * stride,
-            stride,
-            {{s.end - s.from, ds + s.from * block + first, 1, block, x.at + s.from * x.stride, x.stride}},
-            .wanted = wanted});
+        multiply((struct product){s.count,
+                                  x.cols,
+                                  accumulate,
+                                  dk + first * stride,
+                                  stride,
+                                  {{s.end - s.from, ds + s.from * block + first, 1, block, x.at + s.from * x.stride,
+                                    x.stride}},
+                                  .wanted = wanted},
+                 BY_TERMS);
         first += s.count;
     }
 }
@@ -267,7 +268,8 @@ SL_INLINE void add_to_queries(const struct sight sight, const size_t block, cons
                                   dq + first * stride,
                                   stride,
                                   {{s.end, ds + first * block, block, 1, x.at, x.stride}},
-                                  .wanted = wanted});
+                                  .wanted = wanted},
+                 BY_ROWS);
         first += s.count;
     }
 }

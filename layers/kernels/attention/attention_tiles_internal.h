@@ -48,7 +48,9 @@ struct key_source {
 
 SL_INLINE struct key_source keys_of(const struct head *h) {
     const struct rows none = {0};
-    return (struct key_source){source_of(h->k, h->k_rope), source_of(h->v, none)};
+    struct key_source source = {source_of(h->k, h->k_rope), source_of(h->v, none)};
+    source.v.rows.half = source.k.rows.half; /* as it is: so it takes no register of its own */
+    return source;
 }
 
 /* Copies a block of keys and values from FIRST on, at most up to END, to TO: first KEYS rows of keys, then values. */

@@ -121,8 +121,11 @@ struct term {
     size_t b_row;
 };
 
-/* c [rows, cols] (+)= sum of the terms; c's rows are contiguous. Rows of the first term's a may be neighbours if there
- * is no second term. */
+/* How tiles read the first term's a: BY_ROWS: each row's elements in turn; BY_TERMS: each column's, with a_row 1 and no
+ * second term; ONE_ROW: like BY_ROWS, for products of one row, which need no tiles of several rows on GPUs. */
+enum walk { BY_ROWS, BY_TERMS, ONE_ROW };
+
+/* c [rows, cols] (+)= sum of the terms; c's rows are contiguous. */
 struct product {
     size_t rows, cols;
     bool accumulate;
@@ -252,7 +255,7 @@ SL_INLINE void tile(const struct product *p, size_t row, size_t column, const bo
 SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const bool by_rows, const int count,
                      const int down, const int vectors) {
     const size_t end = smaller(row + (size_t)down, p->rows);
-    if (row + (size_t)down == end) {
+    if (down == 1 || row + (size_t)down == end) {
         tile(p, row, column, by_rows, count, down, vectors);
         return;
     }
@@ -271,34 +274,36 @@ SL_INLINE void tiles(const struct product *p, size_t row, size_t column, const b
     for (; row < end; row++) tile(p, row, column, by_rows, count, 1, vectors);
 }
 
-/* BY_ROWS and MOST are macro arguments in the loops' bodies: function arguments would be in memory there, because
- * threads share the tiles. */
-#define ALL_TILES(p, all, by_rows, most)                                                                               \
-    const tile_count across = (all) / (PAIR * LANES), down = ((p)->rows + DOWN - 1) / DOWN;                            \
+/* BY_ROWS, MOST and HIGH, the rows of a tile, are macro arguments in the loops' bodies: function arguments would be in
+ * memory there, because threads share the tiles. */
+#define ALL_TILES(p, all, by_rows, most, high)                                                                         \
+    const tile_count across = (all) / (PAIR * LANES), down = ((p)->rows + (high) - 1) / (high);                        \
     const size_t paired = across * (PAIR * LANES);                                                                     \
     SHARED_PRODUCT(p);                                                                                                 \
     EACH_TILE()                                                                                                        \
     for (tile_count t = 0; t < across * down; t++) {                                                                   \
         if (ASKS && PRODUCT(p)->wanted && PRODUCT(p)->wanted->count) ask(PRODUCT(p)->wanted);                          \
-        tiles(PRODUCT(p), t / across * DOWN, t % across * (PAIR * LANES), by_rows, most, DOWN, PAIR);                  \
+        tiles(PRODUCT(p), t / across * (high), t % across * (PAIR * LANES), by_rows, most, high, PAIR);                \
     }                                                                                                                  \
     if (PAIR == 1 || paired == (all)) return;                                                                          \
     EACH_TILE()                                                                                                        \
     for (size_t row = 0; row < PRODUCT(p)->rows; row += TALL) tiles(PRODUCT(p), row, paired, by_rows, most, TALL, 1)
 
-TILES void tiles_by_rows(const struct product *p, size_t cols) { ALL_TILES(p, cols, true, TERMS); }
-TILES void tiles_by_terms(const struct product *p, size_t cols) { ALL_TILES(p, cols, false, TERMS); }
-TILES void first_by_rows(const struct product *p, size_t cols) { ALL_TILES(p, cols, true, 1); }
-TILES void first_by_terms(const struct product *p, size_t cols) { ALL_TILES(p, cols, false, 1); }
+TILES void tiles_by_rows(const struct product *p, size_t cols) { ALL_TILES(p, cols, true, TERMS, DOWN); }
+TILES void tiles_by_terms(const struct product *p, size_t cols) { ALL_TILES(p, cols, false, TERMS, DOWN); }
+TILES void first_by_rows(const struct product *p, size_t cols) { ALL_TILES(p, cols, true, 1, DOWN); }
+TILES void first_by_terms(const struct product *p, size_t cols) { ALL_TILES(p, cols, false, 1, DOWN); }
+TILES void first_of_row(const struct product *p, size_t cols) { ALL_TILES(p, cols, true, 1, 1); }
 
 /* Multiplies whole vectors, of COUNT terms. COLS: a multiple of LANES. CPUs use the code for all terms in every case,
  * to have less code. */
-SL_INLINE void multiply_vectors(const struct product *p, size_t cols, const int count) {
-    const struct term *term = &p->term[0];
-    const bool by_terms = term->a_row == 1 && term->a_column > 1, first = PAIR == 1 && count == 1;
-    if (by_terms && first)
+SL_INLINE void multiply_vectors(const struct product *p, const enum walk walk, size_t cols, const int count) {
+    const bool first = PAIR == 1 && count == 1;
+    if (walk == ONE_ROW && first)
+        first_of_row(p, cols);
+    else if (walk == BY_TERMS && first)
         first_by_terms(p, cols);
-    else if (by_terms)
+    else if (walk == BY_TERMS)
         tiles_by_terms(p, cols);
     else if (first)
         first_by_rows(p, cols);
@@ -307,7 +312,7 @@ SL_INLINE void multiply_vectors(const struct product *p, size_t cols, const int 
 }
 
 /* Multiplies columns behind the last full vector, in a padded copy. Such a product has one term. */
-SL_INLINE void multiply_rest(const struct product *p, size_t column) {
+SL_INLINE void multiply_rest(const struct product *p, const enum walk walk, size_t column) {
     _Alignas(SL_CACHE_LINE) float b[REST * LANES], c[REST * LANES];
     const struct term *term = &p->term[0];
     const size_t rest = p->cols - column;
@@ -321,7 +326,7 @@ SL_INLINE void multiply_rest(const struct product *p, size_t column) {
                                  .term = {{term->depth, term->a, term->a_row, term->a_column, b, LANES}},
                                  .stairs = p->stairs,
                                  .ahead = p->ahead};
-    multiply_vectors(&copy, LANES, 1);
+    multiply_vectors(&copy, walk, LANES, 1);
     for (size_t i = 0; i < p->rows; i++) {
         float *to = p->c + i * p->c_row + column;
         for (size_t j = 0; j < rest; j++) {
@@ -332,14 +337,14 @@ SL_INLINE void multiply_rest(const struct product *p, size_t column) {
     }
 }
 
-SL_INLINE void multiply(struct product p) {
+SL_INLINE void multiply(struct product p, const enum walk walk) {
     const size_t whole = p.cols / LANES * LANES;
-    if (whole) multiply_vectors(&p, whole, 1);
-    if (whole < p.cols) multiply_rest(&p, whole);
+    if (whole) multiply_vectors(&p, walk, whole, 1);
+    if (whole < p.cols) multiply_rest(&p, walk, whole);
 }
 
-/* Adds up all terms, in whole vectors. */
-SL_INLINE void multiply_terms(struct product p) { multiply_vectors(&p, p.cols, TERMS); }
+/* Adds up COUNT terms, in whole vectors. */
+SL_INLINE void multiply_terms(struct product p, const int count) { multiply_vectors(&p, BY_ROWS, p.cols, count); }
 
 /* ---- rows of a matrix ---- */
 
