@@ -1,5 +1,7 @@
 """chunks.py - loops over lanes, as OpenMP distributes them: a thread has one lane of each turn of its team, but asks whether
-its chunk has more. Lane and chunk's end, min(lane, last), are made of the thread's number alike, so that they are equal."""
+its chunk has more. Lane and chunk's end, min(lane, last), are made of the thread's number alike, so that they are equal. And
+loops that have a turn."""
+import flow
 from registers import made_of, makers_of, through_moves, uses
 
 
@@ -81,3 +83,22 @@ def asks_for_the_first_of_some(kernel, instruction, new):
     makers = makers_of(kernel, instruction.ops[2])
     return len(makers) == 1 and makers[0].name == "min" and any(
         s.name == "add" and s.ops[1] == instruction.ops[1] and s.ops[2].isdigit() for o in makers[0].ops[1:] for s in makers_of(kernel, o))
+
+
+def belongs_to_no_turns(kernel, instruction, new):
+    """A number that is read behind a loop only if the loop has had no turns: another one is set in front of the first turn. Sums have terms."""
+    if instruction.name != "mov" or instruction.guard:
+        return False
+    blocks = flow.make_blocks(kernel)
+    home = next(block for block in blocks if any(s is instruction for s in block.body))
+    guard = home.end.guard if home.end and len(home.targets) == 2 else None
+    asks = makers_of(kernel, guard[0]) if guard else []
+    if len(asks) != 1 or asks[0].name != "setp" or asks[0].mods[0] != "eq" or asks[0].ops[2] != "0":
+        return False
+    copies = {instruction.ops[0]}
+    for s in home.body[next(k for k, s in enumerate(home.body) if s is instruction) + 1 :]:
+        if copies & set(flow.reads(s, kernel.registers)):
+            if s.name != "mov" or s.guard:
+                return False
+            copies.add(s.ops[0])
+    return not copies & flow.live_at_start(blocks, kernel.registers)[home.targets[int(not guard[1])]]

@@ -163,12 +163,24 @@ def asks_for_an_element(kernel, instruction, new):
 
 
 def asks_for_none(kernel, instruction, new):
-    """Whether a size among the parameters is none takes 0 for one more. Tests have their say first: they would launch the kernel for no row, if
-    a program did."""
-    if instruction.name != "setp" or instruction.mods != ["lt", "s32"] or instruction.ops[2] != "1":
+    """Whether a size among the parameters is none takes 0 for one more, or asks for -1. Tests have their say first: they would launch the kernel
+    for no row, if a program did."""
+    if instruction.name != "setp" or not "parameter" in made_of(kernel, instruction.ops[1]) <= {"parameter", "number"}:
         return False
-    zero = new[0].ops[1:] == [instruction.ops[1], "0"] if len(new) == 1 else new[0].name == "add" and new[0].ops[1:] == [instruction.ops[1], "1"]
-    return zero and "parameter" in made_of(kernel, instruction.ops[1]) <= {"parameter", "number"}
+    if instruction.mods[0] in ("eq", "ne") and instruction.ops[2] == "0":
+        return len(new) == 1 and new[0].mods == instruction.mods and new[0].ops[1:] == [instruction.ops[1], "-1"]
+    if instruction.mods != ["lt", "s32"] or instruction.ops[2] != "1":
+        return False
+    return new[0].ops[1:] == [instruction.ops[1], "0"] if len(new) == 1 else new[0].name == "add" and new[0].ops[1:] == [instruction.ops[1], "1"]
+
+
+def asks_for_an_address(kernel, instruction, new):
+    """Whether an address is NULL takes lower ones for NULL, too: none is below 0."""
+    if instruction.name != "setp" or len(new) != 1 or (instruction.mods[0], new[0].mods[0]) not in (("eq", "le"), ("ne", "gt")):
+        return False
+    null = makers_of(kernel, instruction.ops[2])
+    return (len(null) == 1 and null[0].name == "cvta" and all(shared.is_zero(kernel, o) for o in null[0].ops[1:])
+            and made_of(kernel, instruction.ops[1]) == {"parameter"})
 
 
 def keeps_the_bits(kernel, instruction, new):
@@ -278,10 +290,12 @@ def goes_on_to_the_end(kernel, instruction, new):
 
 
 def one_more_of_a_chunk(kernel, instruction, new):
-    """A block's last row, its first one and a number of rows less one, without the "less one": min has the last row of all."""
-    if instruction.name != "add" or instruction.ops[2] != "-1" or len(new) != 1 or new[0].ops[2] != "0":
+    """A block's last row, its first one and a number of rows less one, without the "less one", or with one more: min has the last row of all."""
+    if instruction.name != "add" or instruction.ops[2] != "-1" or len(new) != 1 or new[0].name == "add" and new[0].ops[2] != "0":
         return False
     ends = reached(kernel, instruction)
+    if ends and bounds_a_block(kernel, instruction.ops[0]) and all(s.name == "min" for s in ends):
+        return True
     return bool(ends) and all(
         s.name == "add" and bounds_a_block(kernel, s.ops[0]) and all(t.name == "min" for t in uses(kernel, s.ops[0])) for s in ends)
 
@@ -422,6 +436,7 @@ REASONS = [
     ("no number has more than 32 bits", looks_for_long_numbers),
     ("teams have whole warps", looks_for_the_last_warp),
     ("there are no fewer than one", asks_for_one),
+    ("no address is below zero", asks_for_an_address),
     ("each block asks for its first element", asks_for_an_element),
 ]
 
@@ -429,6 +444,7 @@ LATE_REASONS = [
     ("the next block has that row, too, and stores the same", the_next_block_has_it),
     ("no kernel is launched for no row or column", asks_for_none),
     ("a zero has another sign", adds_a_zero),
+    ("the loop has turns", chunks.belongs_to_no_turns),
     ("an element is before the end", chunks.asks_for_the_first_of_some),
 ]
 
