@@ -17,6 +17,7 @@ LIST = [
     (r".*", "another comparison", r"SL_(LANES|ADDS)\(reduction.*", r"setp\.gt\.u32 %p\d+, %r\d+, 2",
      "a reduction over warps has one more round, in which each lane keeps its own value"),
     (r"attention_forward.*", "another comparison", r"if \(next < end\) bring_keys\(.*", r"setp\.gt\.u32 .*", "a block of no keys is brought"),
+    (r"attention_forward.*", "another comparison", r"(FORWARD|KERNELS)\(.*", r"setp\.ge\.f32 .*, 0f00000000", "a row's sum of weights, whose logarithm is taken, is not 0"),
     (r".*", "another comparison", r"const bool subnormal = .*", r"setp\.lt\.f32 .*", "the smallest normal number has the same logarithm either way"),
     (r".*", "a constant off by one", r"for \(size_t r = 0; r < count; r\+\+\) \{", r"setp\.eq\.s64 .*, 0", "whether a loop's end is beyond all numbers"),
     (r".*", "a constant off by one", r".*", r"and\.b64 .*, -4294967296", "short numbers are divided as long ones are"),
