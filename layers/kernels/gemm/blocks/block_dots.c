@@ -9,6 +9,8 @@
 #include "layers/kernels/loops/smaller_internal.h"
 #include "spmd/base/memory.h"
 
+enum { SHALLOW = 256 }; /* most terms for one row of A: a core reads the next weights while it multiplies */
+
 /* Rows of a tile of C; its sums fill the registers. */
 #if defined(__AVX512VNNI__)
 enum { ROWS = 6 };
@@ -33,24 +35,35 @@ static void ask_for(const uint8_t *at, size_t bytes, size_t ahead) {
     for (size_t line = 0; line < bytes; line += SL_CACHE_LINE) __builtin_prefetch(at + ahead + line, 0, 2);
 }
 
-/* Unpacks terms [FROM, FROM + TERMS) of weights [COLUMN, COLUMN + WIDTH); if they end at END, the last is repeated. */
-static inline __attribute__((always_inline)) void unpack(const enum kind kind, const struct product *p, size_t column,
-                                                         size_t end, size_t from, size_t terms, struct unpacked *to) {
+/* Some terms of WIDTH rows of weights. */
+struct weights {
+    const uint8_t *at[VECTORS][LANES];
+};
+
+/* Returns weights [COLUMN, COLUMN + WIDTH); if they end at END, the last row is repeated. */
+static inline __attribute__((always_inline)) struct weights weights_at(const struct product *p, size_t column,
+                                                                       size_t end) {
     const struct sl_blocks *b = p->b;
-    const size_t before = (p->from + from) / b->type->elements * b->type->bytes;
-    const size_t bytes = terms / b->type->elements * b->type->bytes;
-    const size_t ahead = from + terms < p->x->terms ? bytes : WIDTH * b->stride;
+    struct weights weights;
+    for (size_t i = 0; i < WIDTH; i++)
+        weights.at[i / LANES][i % LANES] =
+            sl_blocks_row(b, smaller(column + i, end - 1)) + p->from / b->type->elements * b->type->bytes;
+    return weights;
+}
+
+/* Unpacks TERMS terms, LEFT terms before the end of X, and moves FROM to the terms behind. */
+static inline __attribute__((always_inline)) void unpack(const enum kind kind, const struct product *p, size_t terms,
+                                                         size_t left, struct weights *from, struct unpacked *to) {
+    const struct sl_quantized *type = p->b->type;
+    const size_t bytes = terms / type->elements * type->bytes, ahead = terms < left ? bytes : WIDTH * p->b->stride;
     SL_UNROLL
     for (int v = 0; v < VECTORS; v++) {
-        const uint8_t *at[LANES];
-        for (size_t i = 0; i < LANES; i++) {
-            at[i] = sl_blocks_row(b, smaller(column + (size_t)v * LANES + i, end - 1)) + before;
-            ask_for(at[i], bytes, ahead);
-        }
+        for (size_t i = 0; i < LANES; i++) ask_for(from->at[v][i], bytes, ahead);
         if (is_large(kind))
-            unpack_large(kind, at, b->type->bytes, terms, v, to);
+            unpack_large(kind, from->at[v], type->bytes, terms, v, to);
         else
-            unpack_small(kind, at, b->type->bytes, terms, v, to);
+            unpack_small(kind, from->at[v], type->bytes, terms, v, to);
+        for (size_t i = 0; i < LANES; i++) from->at[v][i] += bytes;
     }
 }
 
@@ -176,11 +189,12 @@ static inline __attribute__((always_inline)) struct rows rows_at(const enum kind
 static inline __attribute__((always_inline)) void multiply_columns(const enum kind kind, const struct product *p,
                                                                    size_t column, size_t end) {
     struct unpacked w;
-    const size_t n = p->b->rows, all = p->x->terms, rows = p->x->rows, parts = (all + DEPTH - 1) / DEPTH;
-    const size_t each = sl_round_up((all + parts - 1) / parts, p->b->type->elements);
+    struct weights weights = weights_at(p, column, end);
+    const size_t n = p->b->rows, all = p->x->terms, rows = p->x->rows, most = rows < 2 ? SHALLOW : DEPTH;
+    const size_t parts = (all + most - 1) / most, each = sl_round_up((all + parts - 1) / parts, p->b->type->elements);
     for (size_t from = 0, terms; from < all; from += terms) {
         terms = smaller(each, all - from);
-        unpack(kind, p, column, end, from, terms, &w);
+        unpack(kind, p, terms, all - from, &weights, &w);
         struct place place = {p->c + column, n, smaller(WIDTH, end - column), NULL, p->from + from > 0};
         if (p->bias && from + terms == all) place.bias = p->bias + column;
         for (size_t row = 0, some; row < rows; row += some, place.c += some * n) {
