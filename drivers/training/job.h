@@ -24,6 +24,7 @@ struct sl_variant {
     struct sl_mesh mesh;    /* as large as the job's */
     int spread_head;        /* how the pipeline's ranks share the head: one of the job type's ways */
     const char *context_by; /* how divided samples' rows see each other: one of the type's ways; NULL: as in the job */
+    const char *tensor_layout; /* of arrays over the type's leaf_axis: one of its layouts; NULL: as in the job */
     bool latent_cache;
     bool one_copy;    /* of kernels */
     bool drop_logits; /* do not save them */
@@ -50,9 +51,10 @@ struct sl_job_type {
     /* Axis over which a sample's rows are divided, and a list of this axis and that of samples, for its coordinates
      * with the same parameters; NULL: rows are not divided. */
     const char *context_axis, *replica_axes;
-    const char *const *context_ways; /* words of --context-by, the default first; NULL ends them */
-    const char *samples;             /* name of a batch's samples in messages: "sequences" */
-    bool halves;                     /* its layers can be halved: a stage may have 1.5 */
+    const char *const *context_ways;   /* words of --context-by, the default first; NULL ends them */
+    const char *const *tensor_layouts; /* words of --tensor-layout, the default first; NULL ends them */
+    const char *samples;               /* name of a batch's samples in messages: "sequences" */
+    bool halves;                       /* its layers can be halved: a stage may have 1.5 */
     /* Builds WORKER's part of the model, allocates its buffers (worker->own), and adjusts OPTIONS, filled in from
      * the job, to the model. */
     int (*open)(struct sl_worker *worker, struct sl_trainer_options *options);

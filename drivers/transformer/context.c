@@ -76,6 +76,16 @@ int transformer_shortest_sequence(const struct sl_mesh *mesh) {
     return parts > 1 ? 2 * parts : 1;
 }
 
+const char *const transformer_tensor_layouts[] = {[SL_TENSOR_COLUMNS] = "columns", [SL_TENSOR_ROWS] = "rows", NULL};
+
+int transformer_check_layout(const struct transformer_job *job, const struct sl_mesh *mesh, struct sl_error *error) {
+    const struct transformer_config *config = job->config;
+    const char *refused = config->sample_every ? "--sample-every" : config->spread_head ? "--spread-head" : NULL;
+    if (!sl_transformer_by_rows(&job->model, mesh) || !refused) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "--tensor-layout rows: %s does not take it: leave one of them out",
+                        refused);
+}
+
 /* Moves this coordinate's blocks of COUNT sequences to the beginning of X, which has whole sequences; NULL is left
  * out. */
 static void divide(struct sl_cut cut, int64_t count, int sequence, int32_t *x) {

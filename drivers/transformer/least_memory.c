@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "drivers/training/memory_check.h"
 #include "drivers/transformer/transformer.h"
@@ -119,6 +120,9 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
     job->config = &copy->config;
     job->model.recomputation = variant->options.recompute;
     job->model.fsdp = variant->options.fsdp && !job->in_file;
+    if (variant->tensor_layout)
+        job->model.tensor_layout = copy->config.tensor_layout =
+            strcmp(variant->tensor_layout, transformer_tensor_layouts[SL_TENSOR_ROWS]) == 0;
     job->model.keep_logits = copy->config.keep_logits;
     change_generation(copy, variant);
     if (variant->layers) job->model.blocks = copy->config.blocks = variant->layers;
@@ -133,6 +137,7 @@ struct sl_job *transformer_copy_job(const struct sl_job *from, const struct sl_v
                                .local = 1,
                                .pass = 1};
     int status = transformer_check_context(job, &variant->mesh, error);
+    if (status == SL_OK) status = transformer_check_layout(job, &variant->mesh, error);
     if (status == SL_OK) status = sl_job_open(&job->job, &variant->mesh, engine, error);
     if (status == SL_OK) status = sl_transformer_check(&job->model, &job->job.mesh, error);
     if (status == SL_OK) status = transformer_fit(job, error);

@@ -126,6 +126,12 @@ const struct sl_option transformer_schedule_table[] = {
     {"tensor-pieces", SL_OPTION_INTEGER, FIELD(tensor_pieces), .min = 1, .max = 64, .keep = SL_KEPT_FREE,
      .read = "mesh=+tensor|plan",
      .help = "with an axis tensor, pieces of a microbatch's rows; some are multiplied while others are sent"},
+    {"tensor-layout", SL_OPTION_CHOICE, FIELD(tensor_layout), .value = "columns|rows", .keep = SL_KEPT_FREE,
+     .read = "mesh=+tensor|plan", .unless = "mesh",
+     .help = "with an axis tensor, what each coordinate has between the products of blocks: columns: some columns of "
+             "all rows, each product's sums are scattered over columns; rows: all columns of some rows of each "
+             "sequence, which are gathered before a block's first product and scattered after its last (Megatron's "
+             "sequence parallelism). Checkpoints do not depend on it"},
     {"keep-logits", SL_OPTION_SWITCH, FIELD(keep_logits), .keep = SL_KEPT_FREE,
      .help = "with more than 4096 tokens, save the logits until the table's gradient instead of computing them again"},
     {0},
@@ -357,6 +363,7 @@ static void begin(struct transformer_job *job, enum transformer_command command,
         .vocabulary_parallel = config->vocabulary_parallel,
         .keep_logits = config->keep_logits,
         .tensor_pieces = config->tensor_pieces,
+        .tensor_layout = config->tensor_layout,
         .experts = config->experts,
         .choices = config->choices,
         .shared_experts = config->shared_experts,
@@ -375,6 +382,7 @@ int transformer_prepare(struct transformer_job *job, enum transformer_command co
     SL_TRY(transformer_check_context(job, mesh, error));
     if (!transformer_reads_data(command)) job->job.sequence = transformer_shortest_sequence(mesh);
     if (job->model.positions < job->job.sequence) job->model.positions = job->job.sequence;
+    SL_TRY(transformer_check_layout(job, mesh, error));
     SL_TRY(sl_job_open(&job->job, mesh, engine, error));
     SL_TRY(sl_training_take_notes(&job->training, mesh, error));
     if (config->params) SL_TRY(open_params(job, error));

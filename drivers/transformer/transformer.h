@@ -44,7 +44,7 @@ struct transformer_config {
     int context_by;  /* how sequences that are divided attend to each other: 0, by gathered keys */
     int spread_head; /* enum sl_spread_head */
     bool keep_logits;
-    int tensor_pieces;
+    int tensor_pieces, tensor_layout;
     int experts, choices, shared_experts, expert_dimension;
     double capacity, balance;
     /* data */
@@ -246,6 +246,9 @@ int transformer_check_context(const struct transformer_job *job, const struct sl
 /* Tokens of the shortest sequence that MESH divides. */
 int transformer_shortest_sequence(const struct sl_mesh *mesh);
 void transformer_divide(const struct sl_worker *worker);
+/* Checks the tensor layout against other options; the words of --tensor-layout, ended by NULL. */
+int transformer_check_layout(const struct transformer_job *job, const struct sl_mesh *mesh, struct sl_error *error);
+extern const char *const transformer_tensor_layouts[];
 /* The words of --context-by, ended by NULL; and the number of one of them. */
 extern const char *const transformer_context_ways[];
 int transformer_context_way(const char *word);

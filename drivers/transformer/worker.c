@@ -74,6 +74,7 @@ const struct sl_job_type transformer_job_type = {
     .context_axis = sl_context_axis,
     .replica_axes = sl_replica_axes,
     .context_ways = transformer_context_ways,
+    .tensor_layouts = transformer_tensor_layouts,
     .samples = "sequences",
     .halves = true,
     .open = open_worker,

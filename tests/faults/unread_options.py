@@ -95,7 +95,7 @@ VALUES = {
 # These options change no number of these short runs: all layouts give the same bits, and axes have one coordinate; or the option
 # names a file to write, or a waiting time.
 ALL = "engine timeout checked json output format "
-TRAINING = ALL + """vocabulary-parallel fsdp prefetch schedule loops stage-layers spread-head tensor-pieces keep-logits wgrad-group zero overlap fuse no-fuse no-rewrite
+TRAINING = ALL + """vocabulary-parallel fsdp prefetch schedule loops stage-layers spread-head tensor-pieces tensor-layout keep-logits wgrad-group zero overlap fuse no-fuse no-rewrite
     graph delay-ms offload recompute check-replicas progress-every advice journal metrics tensorboard gradients trace save save-frozen measure-peak machine protect """
 QUIET = {
     "transformer": TRAINING + "chat-template decay-biases beta2 rope-scaling data groups in-flight threads end-of-text stop kernel-copies pack",

@@ -47,6 +47,7 @@ static void describe(struct sl_layout *layout, const struct sl_job *job) {
     *text = '\0';
     add(text, "--mesh %s", layout->mesh);
     if (layout->variant.context_by) add(text, "--context-by %s", layout->variant.context_by);
+    if (layout->variant.tensor_layout) add(text, "--tensor-layout %s", layout->variant.tensor_layout);
     if (!of->schedule_file) add(text, "--schedule %s", of->schedule);
     if (of->loops) add_number(text, "loops", of->loops);
     if (!of->schedule_file && of->microbatches) add_number(text, "microbatches", of->microbatches);
@@ -71,7 +72,8 @@ struct listing {
     const struct sl_job *job;
     const struct sl_layout_limits *limits;
     struct sl_mesh mesh;
-    const char *context_by; /* NULL: the job's way, or sequences are not divided */
+    const char *context_by;    /* NULL: the job's way, or sequences are not divided */
+    const char *tensor_layout; /* NULL: the job's, or channels are not divided */
     struct sl_error *error;
 };
 
@@ -86,8 +88,10 @@ static int append(struct listing *l, const char *schedule, int loops, int microb
     if (!grown) return sl_error_set(l->error, SL_FAILED, "no memory for a list of layouts");
     layouts->list = grown;
     struct sl_layout *layout = &grown[layouts->count++];
-    *layout =
-        (struct sl_layout){.variant = {.options = *l->job->options, .mesh = l->mesh, .context_by = l->context_by}};
+    *layout = (struct sl_layout){.variant = {.options = *l->job->options,
+                                             .mesh = l->mesh,
+                                             .context_by = l->context_by,
+                                             .tensor_layout = l->tensor_layout}};
     sl_mesh_print(&l->mesh, layout->mesh, sizeof layout->mesh);
     layout->variant.options.schedule = schedule;
     layout->variant.options.loops = loops;
@@ -191,6 +195,19 @@ static int list_ways(struct listing *l) {
     return SL_OK;
 }
 
+/* Lists the layouts of arrays over the axis of channels, if it divides them. */
+static int list_tensor_layouts(struct listing *l) {
+    const struct sl_job_type *type = l->job->type;
+    const bool divides = type->tensor_layouts && sl_mesh_axis_size(&l->mesh, type->leaf_axis) > 1;
+    l->tensor_layout = NULL;
+    if (!divides || l->limits->tensor_layout) return list_ways(l);
+    for (int i = 0; type->tensor_layouts[i]; i++) {
+        l->tensor_layout = type->tensor_layouts[i];
+        SL_TRY(list_ways(l));
+    }
+    return SL_OK;
+}
+
 /* Whether AXIS of the mesh may have SIZE. The context axis is left out of meshes that do not divide sequences. With
  * --exact, the bits depend on how a sequence is divided, unless it has leaves. */
 static bool may_have(const struct listing *l, int axis, int size) {
@@ -204,7 +221,7 @@ static bool may_have(const struct listing *l, int axis, int size) {
 
 /* Lists the sizes of axes from index AXIS on, with the product LEFT. */
 static int list_meshes(struct listing *l, int axis, int left) {
-    if (axis == l->mesh.axes) return left == 1 ? list_ways(l) : SL_OK;
+    if (axis == l->mesh.axes) return left == 1 ? list_tensor_layouts(l) : SL_OK;
     for (int size = 1; size <= left; size++) {
         if (left % size || !may_have(l, axis, size)) continue;
         l->mesh.axis[axis].size = size;
@@ -237,7 +254,7 @@ static int list_orders(struct listing *l, int devices) {
 int sl_layouts_list(struct sl_layouts *layouts, const struct sl_job *job, int devices,
                     const struct sl_layout_limits *limits, struct sl_error *error) {
     struct listing l = {.layouts = layouts, .job = job, .limits = limits, .mesh = job->mesh, .error = error};
-    return limits->mesh ? list_ways(&l) : list_orders(&l, devices);
+    return limits->mesh ? list_tensor_layouts(&l) : list_orders(&l, devices);
 }
 
 /* ---- saving memory ---- */

@@ -25,7 +25,7 @@ struct sl_layouts {
 
 /* Options fixed by the user: layouts keep them. */
 struct sl_layout_limits {
-    bool mesh, schedule, loops, microbatches, recompute, storage, stage_layers, context_by;
+    bool mesh, schedule, loops, microbatches, recompute, storage, stage_layers, context_by, tensor_layout;
     bool spread; /* nodes have slow links: the order of axes matters */
 };
 

@@ -117,7 +117,7 @@ static bool are_alike(const struct sl_job *job, const struct sl_layout *a, const
     for (const char *const *axis = job->type->axes; *axis; axis++)
         if (sl_mesh_axis_size(x, *axis) != sl_mesh_axis_size(y, *axis)) return false;
     return a->variant.options.microbatches == b->variant.options.microbatches &&
-           a->variant.context_by == b->variant.context_by;
+           a->variant.context_by == b->variant.context_by && a->variant.tensor_layout == b->variant.tensor_layout;
 }
 
 static bool is_plain(const struct sl_layout *layout) { return !strcmp(layout->variant.options.schedule, "1f1b"); }
@@ -268,6 +268,7 @@ static void find_limits(struct search *search) {
         .storage = sl_option_given(command, "storage"),
         .stage_layers = sl_option_given(command, "stage-layers"),
         .context_by = sl_option_given(command, "context-by"),
+        .tensor_layout = sl_option_given(command, "tensor-layout"),
         .spread = search->machine.kinds > 1 || search->machine.nodes[0].count > 1};
 }
 
