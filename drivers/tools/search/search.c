@@ -21,7 +21,7 @@
 enum {
     SHOWN = 10,
     BALANCED = 8,      /* number of best layouts to balance */
-    MOST_WHOLE = 1000, /* limit of layouts that are all planned; if there are more, */
+    MOST_WHOLE = 2000, /* limit of layouts that are all planned; if there are more, */
     PRUNED_TO = 12     /* so many meshes with numbers of microbatches are tried with all schedules */
 };
 
