@@ -110,14 +110,20 @@ static int compare(const void *a, const void *b) {
 
 /* ---- of very many layouts ---- */
 
-/* Whether A and B differ only in their schedules and in the order of their axes. Ways of the job's type are compared
- * by address. */
-static bool are_alike(const struct sl_job *job, const struct sl_layout *a, const struct sl_layout *b) {
+/* Whether A and B differ only in their schedules, in the order of their axes, and in the ways in which divided
+ * sequences attend. */
+static bool have_one_size(const struct sl_job *job, const struct sl_layout *a, const struct sl_layout *b) {
     const struct sl_mesh *x = &a->variant.mesh, *y = &b->variant.mesh;
     for (const char *const *axis = job->type->axes; *axis; axis++)
         if (sl_mesh_axis_size(x, *axis) != sl_mesh_axis_size(y, *axis)) return false;
-    return a->variant.options.microbatches == b->variant.options.microbatches &&
-           a->variant.context_by == b->variant.context_by && a->variant.tensor_layout == b->variant.tensor_layout;
+    return a->variant.options.microbatches == b->variant.options.microbatches;
+}
+
+/* Whether A and B differ only in their schedules and in the order of their axes. Ways of the job's type are compared
+ * by address. */
+static bool are_alike(const struct sl_job *job, const struct sl_layout *a, const struct sl_layout *b) {
+    return have_one_size(job, a, b) && a->variant.context_by == b->variant.context_by &&
+           a->variant.tensor_layout == b->variant.tensor_layout;
 }
 
 static bool is_plain(const struct sl_layout *layout) { return !strcmp(layout->variant.options.schedule, "1f1b"); }
@@ -138,8 +144,8 @@ static int gather_plain(struct sl_layouts *layouts, const struct sl_job *job) {
 }
 
 /* Prunes the list. A schedule changes the bubble, and the order of axes a link, but neither makes up for slow
- * products of a mesh. So only the meshes and numbers of microbatches that are best with one schedule are tried with
- * all. */
+ * products of a mesh, or for a slow way to attend. So only the meshes and numbers of microbatches that are best with
+ * one schedule are tried with all, each in its best way. */
 static void prune(struct search *search) {
     struct sl_layouts *layouts = &search->layouts;
     const int plain = gather_plain(layouts, search->job), all = layouts->count;
@@ -147,7 +153,11 @@ static void prune(struct search *search) {
     for (int i = 0; i < plain; i++) plan_to_fit(search, &layouts->list[i]);
     qsort(layouts->list, (size_t)plain, sizeof *layouts->list, compare);
     int best = 0;
-    while (best < plain && best < PRUNED_TO && layouts->list[best].fits) best++;
+    for (int i = 0; i < plain && best < PRUNED_TO && layouts->list[i].fits; i++) {
+        int same = 0;
+        while (same < best && !have_one_size(search->job, &layouts->list[same], &layouts->list[i])) same++;
+        if (same == best) layouts->list[best++] = layouts->list[i];
+    }
     int kept = best;
     for (int i = plain; i < all; i++) {
         int same = 0;
