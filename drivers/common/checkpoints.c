@@ -320,8 +320,8 @@ int sl_checkpoints_make_room(struct sl_checkpoints *c, struct sl_spmd *self, str
     const bool parts = in_parts(&c->options, self);
     if (parts) SL_TRY(sl_saved_parts_prove(self, trainer, c->options.save));
     if (parts || (c->protection && self->engine->table->apart)) SL_TRY(share_lock(c, self, trainer));
-    if (c->protection) SL_TRY(open_protection(c, self, trainer));
-    return c->options.async ? sl_snapshot_open(c->snapshot, self, trainer, parts) : SL_OK;
+    if (c->options.async) SL_TRY(sl_snapshot_open(c->snapshot, self, trainer, parts));
+    return c->protection ? open_protection(c, self, trainer) : SL_OK; /* the last: it removes other runs' steps */
 }
 
 static int save_now(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer,

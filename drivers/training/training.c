@@ -235,9 +235,13 @@ static int check_trace(struct sl_training *training, struct sl_error *error) {
     return sl_trace_file_open(&training->trace, &run, training->steps - 1, error);
 }
 
-/* Checks all outputs before the training, so errors do not come after it. */
+/* Checks all outputs before the training, so errors do not come after it, nor when steps of a former run have been
+ * removed from memory. */
 static int check_outputs(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
+    SL_TRY(sl_report_check_folder("--metrics", options->metrics, error));
+    SL_TRY(sl_report_check_folder("--tensorboard", options->tensorboard, error));
+    SL_TRY(sl_report_check_folder("--trace", options->trace, error));
     if (options->trace) SL_TRY(check_trace(training, error));
     if (options->journal) SL_TRY(sl_journal_prepare(options->journal, error));
     if (options->gradients && training->steps <= training->checkpoints.first)

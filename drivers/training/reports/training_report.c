@@ -1,14 +1,19 @@
 /* training_report.c - a training run's lines for people and programs. */
 #include "drivers/training/reports/training_report.h"
 
+#include <errno.h>
+#include <libgen.h>
 #include <math.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "drivers/common/interrupt.h"
 #include "drivers/command_line/streams.h"
+#include "layers/formats/files/draft.h"
 
 /* ---- fields of a step ---- */
 
@@ -54,6 +59,14 @@ static double ms_since_exec(void) {
 }
 
 /* ---- files and objects ---- */
+
+int sl_report_check_folder(const char *option, const char *path, struct sl_error *error) {
+    char folder[SL_MAX_PATH];
+    if (!path || !access(path, F_OK)) return SL_OK;
+    snprintf(folder, sizeof folder, "%s", path);
+    if (!access(dirname(folder), W_OK | X_OK)) return SL_OK;
+    return sl_error_set(error, SL_BAD_INPUT, "%s: %s: %s", option, path, strerror(errno));
+}
 
 int sl_report_open(struct sl_report *report, const char *metrics, const char *events, bool resumed, int64_t first,
                    int64_t steps, struct sl_error *error) {

@@ -62,6 +62,8 @@ struct sl_report {
     struct sl_error lost;
 };
 
+/* Checks that the record PATH (may be NULL) of OPTION exists or has a folder to be made in; otherwise SL_BAD_INPUT. */
+int sl_report_check_folder(const char *option, const char *path, struct sl_error *error);
 /* Opens the report. METRICS is the path of the metrics file, or NULL; if RESUMED, its lines stay. EVENTS is the
  * folder for TensorBoard files, or NULL. The run begins after FIRST of STEPS steps. */
 int sl_report_open(struct sl_report *report, const char *metrics, const char *events, bool resumed, int64_t first,

@@ -25,7 +25,7 @@
 static const double time_to_end = 10, time_to_die = 5, time_to_unlock = 30;
 /* Seconds: time_to_tell for the other processes to print why they end, once one has ended; time_to_look between two
  * looks for processes; time_to_start for a launcher to start all processes on this machine. */
-static const double time_to_tell = 0.3, time_to_look = 0.02, time_to_start = 20;
+static const double time_to_tell = 0.2, time_to_look = 0.02, time_to_start = 20;
 /* Seconds between two looks: time_to_see for a new step, time_to_look_again for other hosts, time_to_rest for others.
  */
 static const double time_to_see = 0.002, time_to_look_again = 0.5, time_to_rest = 0.05;

@@ -153,6 +153,11 @@ watched="$small --json --steps $steps --save saved --save-every 1000 --restart 9
 call $watched --microbatches 3
 [ $status = 2 ] && [ -f "$left/command" ]
 point 'another command line that is refused leaves them'
+call $small --steps 9 --save saved --protect 1 --metrics nowhere/metrics
+refused=$status
+call $small --steps 9 --save saved --protect 1 --tensorboard nowhere/events/here
+[ $refused = 2 ] && [ $status = 2 ] && [ -f "$left/command" ]
+point 'or one whose records cannot be made'
 call $watched
 [ $status = 0 ] && grep -q '^looping_pipeline: goes on from memory, after [1-9][0-9]* steps: an earlier run has left them$' err &&
     cmp -s "$(name $steps)" "$(name $steps whole)" && [ ! -e "$left" ]
