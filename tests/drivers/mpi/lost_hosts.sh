@@ -140,6 +140,12 @@ mend() {
 holds() {
     ls "shm.$1"/shardloop-*/*/
 }
+# holds_planned: each coordinate of the run held as many bytes as planned.
+holds_planned() {
+    grep -o '"total":[0-9]*' out | sed 's/.*://' >planned
+    grep -o '"held":[0-9]*' out | sed 's/.*://' >held
+    [ -s held ] && cmp planned held >>err
+}
 # is_clean: nothing is left in the memory of any host.
 is_clean() {
     [ -z "$(ls shm.* | grep shardloop)" ]

@@ -15,6 +15,8 @@ begin data=2,model=2
 holds $two >out.files
 ends_in_time 0 150 && saves_right
 point 'over two hosts: the same bytes'
+holds_planned
+point 'and the memory that was planned'
 [ "$(grep -c '^[012].part-[1234]-of-4.safetensors$' out.files)" = 12 ] && grep -q '^layout.json$' out.files
 point 'each host has all parts of three steps'
 # sends LEAST MOST: coordinate 0 has sent so much of its part in each step.

@@ -16,6 +16,8 @@ begin model=3
 holds $two >out.files
 ends_in_time 0 150 && saves_right
 point 'over three hosts: the same bytes'
+holds_planned
+point 'and the memory that was planned'
 [ "$(grep -c '^[012].part-[12]-of-3.safetensors$' out.files)" = 6 ] && ! grep -q part-3 out.files && grep -q '^layout.json$' out.files
 point 'each host has its own part of three steps, and that of the host before it'
 is_clean
@@ -55,7 +57,7 @@ point "the watcher's host is lost: another watcher takes over"
 mend 1
 
 # Two coordinates fit on a host: half of the mesh on two hosts, and then the whole mesh on three.
-runs 2000 data=2,model=3
+runs 1200 data=2,model=3
 echo 2 >most
 begin data=2,model=3 --restart-mesh fewer
 cut 2
