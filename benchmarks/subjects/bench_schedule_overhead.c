@@ -15,20 +15,21 @@ enum { MICROBATCHES = 8, MAX_LOOPS = 8, BATCHES = 15 };
 
 /* ---- a module without work ---- */
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    (void)module, (void)context, (void)x, (void)y;
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                   struct sl_result *y_out) {
+    (void)module, (void)context, (void)x_in, (void)y_out;
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
-    (void)module, (void)context, (void)x, (void)dy, (void)dx;
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                          struct sl_given dy_in, struct sl_result *dx_out) {
+    (void)module, (void)context, (void)x_in, (void)dy_in, (void)dx_out;
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
-    (void)module, (void)context, (void)x, (void)dy;
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                           struct sl_given dy_in) {
+    (void)module, (void)context, (void)x_in, (void)dy_in;
     return SL_OK;
 }
 
@@ -51,9 +52,11 @@ static int call_stage(const struct run *run, const struct sl_model *model, struc
     for (int i = 0; i < rank->count; i++) {
         const struct sl_action *action = &rank->action[i];
         const struct sl_module *stage = model->stage[action->loop];
-        if (action->kind == SL_FORWARD) SL_TRY(stage->type->forward(stage, context, NULL, NULL));
-        if (sl_has_input_gradient(action->kind)) SL_TRY(stage->type->backward_input(stage, context, NULL, NULL, NULL));
-        if (sl_has_weight_gradient(action->kind)) SL_TRY(stage->type->backward_weight(stage, context, NULL, NULL));
+        if (action->kind == SL_FORWARD) SL_TRY(stage->type->forward(stage, context, sl_given_f32(NULL), NULL));
+        if (sl_has_input_gradient(action->kind))
+            SL_TRY(stage->type->backward_input(stage, context, sl_given_f32(NULL), sl_given_f32(NULL), NULL));
+        if (sl_has_weight_gradient(action->kind))
+            SL_TRY(stage->type->backward_weight(stage, context, sl_given_f32(NULL), sl_given_f32(NULL)));
     }
     return SL_OK;
 }

@@ -177,7 +177,10 @@ static void conv_add_edges(const struct conv *conv, int rows, const float *recei
     }
 }
 
-static int conv_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int conv_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                        struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const struct conv *conv = (const struct conv *)module;
     float *received = sl_at(context, &conv->received), *sent = sl_at(context, &conv->sent);
     float *patches = sl_at(context, &conv->patches);
@@ -195,12 +198,14 @@ static int conv_forward(const struct sl_module *module, struct sl_context *conte
     return SL_OK;
 }
 
-static int conv_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                               const float *dy, float *dx) {
+static int conv_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                               struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const struct conv *conv = (const struct conv *)module;
     const size_t edge = conv_edge(conv, context->rows);
     float *patches = sl_at(context, &conv->patches), *sent = sl_at(context, &conv->sent), *received = sent + 2 * edge;
-    (void)x;
+    (void)x_in;
     if (!dx) return SL_OK; /* for all coordinates that share the images */
     SL_TRY(sl_gemm_execute(&conv->input,
                            sl_gemm_floats(&conv->input, 1, dy, sl_value(module, context, KERNEL), NULL, false, patches),
@@ -218,8 +223,9 @@ static void conv_add(size_t n, const float *partial, bool accumulate, float *gra
 }
 
 /* Each coordinate computes the summands of its band. */
-static int conv_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                                const float *dy) {
+static int conv_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                                struct sl_given dy_in) {
+    const float *x = x_in.floats, *dy = dy_in.floats;
     const struct conv *conv = (const struct conv *)module;
     const size_t kernel = conv_kernel(conv), out = (size_t)conv->channels_out, rows = (size_t)context->rows;
     const size_t points = conv_points(conv, context->rows);
@@ -279,8 +285,10 @@ static int gather_channels_plan(struct sl_module *module, struct sl_plan *plan) 
     return sl_plan_group(plan, CHANNELS_AXIS, &((struct gather_channels *)module)->peers);
 }
 
-static int gather_channels_forward(const struct sl_module *module, struct sl_context *context, const float *x,
-                                   float *y) {
+static int gather_channels_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                                   struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const struct gather_channels *gather = (const struct gather_channels *)module;
     const size_t shape[] = {(size_t)context->rows * (size_t)gather->points, (size_t)gather->channels};
     return sl_communicate(context,
@@ -288,12 +296,14 @@ static int gather_channels_forward(const struct sl_module *module, struct sl_con
 }
 
 /* All coordinates have computed the same dy, so none sums. */
-static int gather_channels_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                          const float *dy, float *dx) {
+static int gather_channels_backward_input(const struct sl_module *module, struct sl_context *context,
+                                          struct sl_given x_in, struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const struct gather_channels *gather = (const struct gather_channels *)module;
     const size_t points = (size_t)context->rows * (size_t)gather->points, channels = (size_t)gather->channels;
     const size_t whole = channels * (size_t)(module->out / module->in);
-    (void)x;
+    (void)x_in;
     if (dx)
         context->kernels->sequence->copy_block(
             points, channels, dy + channels * (size_t)sl_axis_index(context->self, CHANNELS_AXIS), whole, dx, channels);
@@ -325,7 +335,10 @@ struct pool {
     int width, channels; /* of x */
 };
 
-static int pool_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int pool_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                        struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const int channels = ((const struct pool *)module)->channels, width = ((const struct pool *)module)->width;
     const int line = width * channels, half = line / 2, lines = context->rows * (module->out / half);
     SL_ROWS(is_device_ptr(x, y))
@@ -344,8 +357,10 @@ static int pool_forward(const struct sl_module *module, struct sl_context *conte
 }
 
 /* If several points are the largest, the first gets the gradient. */
-static int pool_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                               const float *dy, float *dx) {
+static int pool_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                               struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *x = x_in.floats, *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const int channels = ((const struct pool *)module)->channels, width = ((const struct pool *)module)->width;
     const int line = width * channels, half = line / 2, lines = dx ? context->rows * (module->out / half) : 0;
     SL_ROWS(is_device_ptr(x, dy, dx))

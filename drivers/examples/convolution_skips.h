@@ -32,13 +32,16 @@ static int beside_plan(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_array(plan, in, SL_UNTIL_RETURN, &beside->dx);
 }
 
-static int beside_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int beside_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                          struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const struct beside *beside = (const struct beside *)module;
     const struct sl_module *layer = module->child[0];
     const int rows = context->rows, columns = module->out, own = layer->out, in = module->in, at = beside->at;
     float *own_x = sl_at(context, &beside->x), *own_y = sl_at(context, &beside->y);
     context->kernels->sequence->copy_block((size_t)rows, (size_t)layer->in, x, (size_t)in, own_x, (size_t)layer->in);
-    SL_TRY(sl_module_forward(layer, context, own_x, own_y));
+    SL_TRY(sl_module_forward(layer, context, sl_given_f32(own_x), SL_INTO(own_y)));
     SL_ROWS(is_device_ptr(x, own_y, y))
     for (int r = 0; r < rows; r++) {
         SL_LANES()
@@ -48,16 +51,19 @@ static int beside_forward(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-static int beside_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                 const float *dy, float *dx) {
+static int beside_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                                 struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const struct beside *beside = (const struct beside *)module;
     const struct sl_module *layer = module->child[0];
     const int rows = context->rows, in = module->in, columns = module->out, own = layer->out, own_in = layer->in;
     const int at = beside->at, carried = dx ? beside->carried : 0;
     float *own_dy = sl_at(context, &beside->dy), *own_dx = sl_at(context, &beside->dx);
-    (void)x;
+    (void)x_in;
     context->kernels->sequence->copy_block((size_t)rows, (size_t)own, dy, (size_t)columns, own_dy, (size_t)own);
-    SL_TRY(sl_module_backward_input(layer, context, sl_at(context, &beside->x), own_dy, dx ? own_dx : NULL));
+    SL_TRY(sl_module_backward_input(layer, context, sl_given_f32(sl_at(context, &beside->x)), sl_given_f32(own_dy),
+                                    dx ? SL_INTO(own_dx) : NULL));
     SL_ROWS(is_device_ptr(own_dx, dy, dx))
     for (int r = 0; r < (dx ? rows : 0); r++) {
         SL_LANES()
@@ -69,13 +75,13 @@ static int beside_backward_input(const struct sl_module *module, struct sl_conte
     return SL_OK;
 }
 
-static int beside_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                                  const float *dy) {
+static int beside_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                                  struct sl_given dy_in) {
     const struct beside *beside = (const struct beside *)module;
-    (void)x;
-    (void)dy;
-    return sl_module_backward_weight(module->child[0], context, sl_at(context, &beside->x),
-                                     sl_at(context, &beside->dy));
+    (void)x_in;
+    (void)dy_in;
+    return sl_module_backward_weight(module->child[0], context, sl_given_f32(sl_at(context, &beside->x)),
+                                     sl_given_f32(sl_at(context, &beside->dy)));
 }
 
 static const struct sl_module_type beside_type = {.name = "beside",
@@ -107,7 +113,10 @@ static inline struct sl_module *pass_by(struct sl_module *layer, int carried) {
 
 /* ---- end of a skip: a sum ---- */
 
-static int sum_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int sum_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                       struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const int rows = context->rows, columns = module->out;
     SL_ROWS(is_device_ptr(x, y))
     for (int r = 0; r < rows; r++) {
@@ -118,10 +127,12 @@ static int sum_forward(const struct sl_module *module, struct sl_context *contex
     return SL_OK;
 }
 
-static int sum_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                              const float *dy, float *dx) {
+static int sum_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                              struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const int rows = dx ? context->rows : 0, columns = module->out;
-    (void)x;
+    (void)x_in;
     SL_ROWS(is_device_ptr(dy, dx))
     for (int r = 0; r < 2 * rows; r++) {
         SL_LANES()
@@ -148,7 +159,10 @@ struct merge {
     int channels, skipped; /* of a and of b */
 };
 
-static int merge_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int merge_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                         struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const struct merge *merge = (const struct merge *)module;
     const int a = merge->channels, b = merge->skipped, width = merge->width, points = 4 * merge->points;
     const int grown = 2 * width, rows = context->rows, in = module->in, behind = merge->points * a;
@@ -164,12 +178,14 @@ static int merge_forward(const struct sl_module *module, struct sl_context *cont
 }
 
 /* A point's gradient is the sum of the gradients of its four copies. */
-static int merge_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                const float *dy, float *dx) {
+static int merge_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                                struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const struct merge *merge = (const struct merge *)module;
     const int a = merge->channels, b = merge->skipped, width = merge->width, points = merge->points;
     const int rows = dx ? context->rows : 0, in = module->in, all = a + b, line = 2 * width * all, behind = points * a;
-    (void)x;
+    (void)x_in;
     SL_ROWS(is_device_ptr(dy, dx))
     for (int i = 0; i < rows * points; i++) {
         const int point = i % points, row = i / points;

@@ -22,7 +22,10 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_parameter(plan, "slope", SL_INIT_ZEROS, 0, 1, shape);
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                   struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const float *slope = sl_value(module, context, SLOPE);
     const int cols = module->in, n = context->rows * cols;
     SL_ELEMENTWISE(is_device_ptr(slope, x, y))
@@ -30,8 +33,10 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                          struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *x = x_in.floats, *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const float *slope = sl_value(module, context, SLOPE);
     const int cols = module->in, n = dx ? context->rows * cols : 0;
     SL_ELEMENTWISE(is_device_ptr(slope, x, dy, dx))
@@ -39,8 +44,9 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                           struct sl_given dy_in) {
+    const float *x = x_in.floats, *dy = dy_in.floats;
     float *gradient = sl_gradient(module, context, SLOPE);
     const int cols = module->in, n = context->wgrad_group * context->rows * cols;
     const bool accumulate = context->accumulate;

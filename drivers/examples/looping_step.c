@@ -68,14 +68,15 @@ static struct sl_context *call(struct worker *w, int part, int i) {
     return &w->context;
 }
 static int forward(struct worker *w, int part, int i, const float *x, float *y) {
-    return w->part[part] ? sl_module_forward(w->part[part], call(w, part, i), x, y) : SL_OK;
+    return w->part[part] ? sl_module_forward(w->part[part], call(w, part, i), sl_given_f32(x), SL_INTO(y)) : SL_OK;
 }
 static int backward(struct worker *w, int part, int i, const float *x, const float *dy, float *dx) {
     if (!w->part[part]) return SL_OK;
     struct sl_context *context = call(w, part, i);
     context->accumulate = part < LOOPS && context->microbatch < MICROBATCHES - 1; /* the last one comes first */
-    SL_TRY(sl_module_backward_input(w->part[part], context, x, dy, dx));
-    return sl_module_backward_weight(w->part[part], context, x, dy);
+    const struct sl_given x_in = sl_given_f32(x), dy_in = sl_given_f32(dy);
+    SL_TRY(sl_module_backward_input(w->part[part], context, x_in, dy_in, dx ? SL_INTO(dx) : NULL));
+    return sl_module_backward_weight(w->part[part], context, x_in, dy_in);
 }
 
 static int forward_step(struct worker *w, int i) {

@@ -142,11 +142,12 @@ static int compute(struct fit *f, struct gpipe_task *task) {
     const float *x = part->x + (size_t)task->microbatch * (size_t)f->rows * (size_t)part->module->in;
     context->queue = task->queue;
     context->microbatch = task->microbatch;
-    if (!task->backward) return sl_module_forward(part->module, context, task->from, task->to);
+    if (!task->backward) return sl_module_forward(part->module, context, sl_given_f32(task->from), SL_INTO(task->to));
     context->accumulate = part->begun;
     part->begun = true;
-    SL_TRY(sl_module_backward_input(part->module, context, x, task->from, task->to));
-    return sl_module_backward_weight(part->module, context, x, task->from);
+    const struct sl_given given = sl_given_f32(x), dy = sl_given_f32(task->from);
+    SL_TRY(sl_module_backward_input(part->module, context, given, dy, SL_INTO(task->to)));
+    return sl_module_backward_weight(part->module, context, given, dy);
 }
 
 /* Executes an attempt. Failures come before any computation, so a retried task adds its gradients only once. */
@@ -211,7 +212,7 @@ static int compute_loss(struct fit *f) {
     for (int m = 0; m < f->microbatches; m++) {
         float *dx = loss->dx + (size_t)m * (size_t)f->rows * (size_t)loss->module->in;
         loss->context.microbatch = m;
-        SL_TRY(sl_module_forward(loss->module, &loss->context, f->batch[m], dx));
+        SL_TRY(sl_module_forward(loss->module, &loss->context, sl_given_f32(f->batch[m]), SL_INTO(dx)));
         f->batch[m] = dx;
     }
     return sl_device.settle(&f->self->error);

@@ -7,15 +7,20 @@
 
 /* ---- relu: dx needs the sign of x ---- */
 
-static int relu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int relu_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                        struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const size_t n = sl_module_elements(module, context);
     SL_ELEMENTWISE(is_device_ptr(x, y))
     for (size_t i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0;
     return SL_OK;
 }
 
-static int relu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                               const float *dy, float *dx) {
+static int relu_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                               struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *x = x_in.floats, *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const size_t n = dx ? sl_module_elements(module, context) : 0;
     SL_ELEMENTWISE(is_device_ptr(x, dy, dx))
     for (size_t i = 0; i < n; i++) dx[i] = x[i] > 0 ? dy[i] : 0;
@@ -34,7 +39,10 @@ struct sum {
     float *outputs; /* as in struct gpipe_run, in the device's memory */
 };
 
-static int sum_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int sum_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                       struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const size_t n = sl_module_elements(module, context);
     float *outputs = ((const struct sum *)module)->outputs;
     const float weight = context->weight;
@@ -91,19 +99,20 @@ static int plan_failing(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static int failing_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int failing_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_result *y) {
     SL_TRY(fail_at(module, context, "F", 1));
     return sl_module_forward(module->child[0], context, x, y);
 }
 
-static int failing_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                  const float *dy, float *dx) {
+static int failing_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                  struct sl_given dy, struct sl_result *dx) {
     SL_TRY(fail_at(module, context, "BI", 1));
     return sl_module_backward_input(module->child[0], context, x, dy, dx);
 }
 
-static int failing_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                                   const float *dy) {
+static int failing_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                   struct sl_given dy) {
     SL_TRY(fail_at(module, context, "W", context->wgrad_group));
     return sl_module_backward_weight(module->child[0], context, x, dy);
 }

@@ -77,7 +77,7 @@ static void plan_buffers(const struct sl_module *module, struct sl_plan *plan, s
         if (!edge[i].activation.values.stashed) edge[i].activation.values = buffer[i % 2];
         if (!edge[i].gradient.values.stashed) edge[i].gradient.values = buffer[i % 2];
         if (stores_gradient_beside(module, plan, i)) sl_plan_kept_beside(&edge[i].gradient, &room[i % 2]);
-        if (reads_both(module, i)) edge[i].gradient.operand = edge[i].whole_gradient = true;
+        if (reads_both(module, i)) edge[i].gradient.operand = true;
         if (stores_beside(module, plan, i)) sl_plan_kept_beside(&edge[i].activation, &room[i % 2]);
     }
 }
@@ -94,7 +94,7 @@ static void settle_child(const struct sl_module *module, struct sl_edge *edge, i
     if (whole && x->outlasts && dx->stores && !dy->stores) dy->rounds = false;
     if (dy && may_round(module, i) && !dy->stores) dy->rounds = false;
     if (x) sl_plan_reader(x, &child->x, true);
-    if (dy) sl_plan_reader(dy, &child->y, !edge[i].whole_gradient);
+    if (dy) sl_plan_reader(dy, &child->y, !reads_both(module, i));
 }
 
 int sl_edges_settle(const struct sl_module *module, struct sl_plan *plan, struct sl_edge *edge) {
@@ -107,49 +107,30 @@ int sl_edges_settle(const struct sl_module *module, struct sl_plan *plan, struct
 
 /* ---- calls ---- */
 
+static bool is_last(const struct sl_module *module, int i) { return i == module->children - 1; }
+
 int sl_edges_forward(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge, int i,
-                     const float *x, float *y) {
-    const struct sl_module *child = module->child[i];
-    const struct sl_kept *saved = i > 0 ? &edge[i - 1].activation : NULL;
-    if (i == module->children - 1)
-        return saved ? sl_kept_forward(child, context, saved, true, y) : sl_module_forward_last(child, context, x, y);
-    return sl_forward_kept(child, context, saved, x, &edge[i].activation, NULL);
-}
-
-/* Child I's x, and the gradient of its y, in their saved types. */
-static struct sl_rows input_of(const struct sl_context *context, const struct sl_edge *edge, int i, const float *x) {
-    return i > 0 ? sl_kept_saved(context, &edge[i - 1].activation) : sl_saved_x(context, x);
-}
-static struct sl_rows gradient_of(const struct sl_module *module, const struct sl_context *context,
-                                  const struct sl_edge *edge, int i, const float *dy) {
-    return i < module->children - 1 ? sl_kept_saved(context, &edge[i].gradient) : sl_saved_dy(context, dy);
-}
-
-static int call_backward_input(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
-                               int i, const float *x, const float *dy, float *dx) {
-    const struct sl_rows in = input_of(context, edge, i, x);
-    if (i == module->children - 1) return sl_saved_backward_input(module->child[i], context, in, dy, dx);
-    return sl_kept_backward_input(module->child[i], context, in, &edge[i].gradient, dx);
+                     struct sl_given x, struct sl_result *y) {
+    if (i > 0) x = sl_kept_given(context, &edge[i - 1].activation);
+    if (is_last(module, i)) return sl_module_forward_last(module->child[i], context, x, y);
+    return sl_forward_kept(module->child[i], context, x, &edge[i].activation, NULL);
 }
 
 int sl_edges_backward_input(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
-                            int i, const float *x, const float *dy, float *dx) {
-    if (i == 0) return call_backward_input(module, context, edge, i, x, dy, dx);
-    const struct sl_edge *before = &edge[i - 1];
-    const struct sl_kept *to = &before->gradient;
-    struct sl_result result = sl_kept_result(context, to);
-    struct sl_result *const outer = context->result;
-    struct sl_summand *const summand = sl_take_summand(context); /* for the first child */
-    result.whole = before->whole_gradient;
-    context->result = to->rounds || to->operand ? &result : NULL;
-    const int status = call_backward_input(module, context, edge, i, x, dy, sl_kept_values(context, to));
-    context->result = outer;
-    context->summand = summand;
-    return status;
+                            int i, struct sl_given x, struct sl_given dy, struct sl_result *dx) {
+    struct sl_result inner;
+    if (!is_last(module, i)) dy = sl_kept_given(context, &edge[i].gradient);
+    if (i > 0) {
+        x = sl_kept_saved(context, &edge[i - 1].activation);
+        inner = sl_kept_result(context, &edge[i - 1].gradient);
+        dx = &inner;
+    }
+    return sl_module_backward_input(module->child[i], context, x, dy, dx);
 }
 
 int sl_edges_backward_weight(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
-                             int i, const float *x, const float *dy) {
-    return sl_saved_backward_weight(module->child[i], context, input_of(context, edge, i, x),
-                                    gradient_of(module, context, edge, i, dy));
+                             int i, struct sl_given x, struct sl_given dy) {
+    if (i > 0) x = sl_kept_saved(context, &edge[i - 1].activation);
+    if (!is_last(module, i)) dy = sl_kept_saved(context, &edge[i].gradient);
+    return sl_backward_weight_groups(module->child[i], context, x, dy);
 }

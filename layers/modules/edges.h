@@ -11,7 +11,6 @@ SL_BEGIN_C
 /* Edge I lies between child I and child I + 1 of a module. */
 struct sl_edge {
     struct sl_kept activation, gradient;
-    bool whole_gradient; /* the gradient's floats are unrounded, with an operand's bf16 copy beside them */
 };
 
 /* Settles the edges between MODULE's planned children: EDGE [children - 1].
@@ -25,11 +24,11 @@ int sl_edges_settle(const struct sl_module *module, struct sl_plan *plan, struct
 
 /* Call child I of MODULE with the arrays of its edges; at MODULE's ends these are X and Y, and DY and DX. */
 int sl_edges_forward(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge, int i,
-                     const float *x, float *y);
+                     struct sl_given x, struct sl_result *y);
 int sl_edges_backward_input(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
-                            int i, const float *x, const float *dy, float *dx);
+                            int i, struct sl_given x, struct sl_given dy, struct sl_result *dx);
 int sl_edges_backward_weight(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
-                             int i, const float *x, const float *dy);
+                             int i, struct sl_given x, struct sl_given dy);
 
 SL_END_C
 

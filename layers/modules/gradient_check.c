@@ -117,7 +117,7 @@ static int plan_as(struct checker *c, struct sl_module *module, const struct sl_
                            .again = &c->again,
                            .error = error};
     c->again.once = &c->once;
-    c->context.storage = c->context.saved.x = c->context.saved.dy = storage;
+    c->context.storage = storage;
     SL_TRY(sl_module_plan(module, &plan));
     if (plan.workspace_peak > c->workspace) c->workspace = plan.workspace_peak;
     return SL_OK;
@@ -185,7 +185,6 @@ static int open_checker(struct checker *c, struct sl_module *module, const struc
     SL_TRY(take_arrays(c, error));
     c->context = (struct sl_context){.self = &c->self,
                                      .storage = check->storage,
-                                     .saved = {check->storage, check->storage},
                                      .kernels = check->kernels ? check->kernels : sl_kernels_select(),
                                      .phase = SL_TRAIN,
                                      .rows = check->rows,
@@ -243,16 +242,16 @@ static void set_microbatch(struct checker *c, int microbatch) {
 static int forward(struct checker *c, int microbatch) {
     set_microbatch(c, microbatch);
     poison(c, c->y, c->outputs * sizeof(float));
-    return c->module->type->forward(c->module, &c->context, c->x + (size_t)microbatch * c->inputs, c->y);
+    return c->module->type->forward(c->module, &c->context, sl_given_f32(c->x + (size_t)microbatch * c->inputs),
+                                    SL_INTO(c->y));
 }
 
 /* x and dy from element FIRST on, in their saved types. */
-static const float *kept_x(const struct checker *c, size_t first) {
-    return c->context.storage == SL_F32 ? c->x + first : (const void *)(c->kept_x + first);
+static struct sl_given kept(const struct checker *c, const float *floats, const uint16_t *halves, size_t first) {
+    return c->context.storage == SL_F32 ? sl_given_f32(floats + first) : sl_given_bf16(halves + first);
 }
-static const float *kept_dy(const struct checker *c, size_t first) {
-    return c->context.storage == SL_F32 ? c->dy + first : (const void *)(c->kept_dy + first);
-}
+static struct sl_given kept_x(const struct checker *c, size_t first) { return kept(c, c->x, c->kept_x, first); }
+static struct sl_given kept_dy(const struct checker *c, size_t first) { return kept(c, c->dy, c->kept_dy, first); }
 
 static void poison_stash(const struct checker *c, const struct sl_stash *stash) {
     poison(c, stash->data, stash->elements * (size_t)stash->slots * sizeof(float));
@@ -281,7 +280,7 @@ static void leave_call(int number) {
 }
 
 /* If the module faults, it has accessed dx. Its resources are not restored, because the check is over. */
-static int backward_without_dx(struct checker *c, const float *x, const float *dy) {
+static int backward_without_dx(struct checker *c, struct sl_given x, struct sl_given dy) {
     const struct sigaction leave = {.sa_handler = leave_call};
     struct sigaction before;
     int status;
@@ -315,8 +314,9 @@ static int gradients(struct checker *c, float *dx) {
         const size_t in = (size_t)m * c->inputs, out = (size_t)m * c->outputs;
         set_microbatch(c, m);
         if (dx) poison(c, dx + in, c->inputs * sizeof(float));
-        SL_TRY(dx ? sl_module_backward_input(module, &c->context, kept_x(c, in), c->dy + out, dx + in)
-                  : backward_without_dx(c, kept_x(c, in), c->dy + out));
+        const struct sl_given dy = sl_given_f32(c->dy + out);
+        SL_TRY(dx ? sl_module_backward_input(module, &c->context, kept_x(c, in), dy, SL_INTO(dx + in))
+                  : backward_without_dx(c, kept_x(c, in), dy));
     }
     for (int m = 0; m < c->microbatches && module->type->backward_weight; m += c->group) {
         const size_t in = (size_t)m * c->inputs, out = (size_t)m * c->outputs;

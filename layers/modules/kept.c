@@ -93,9 +93,22 @@ void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept) {
     sl_plan_kept_beside(kept, &room);
 }
 
+/* The form in which a child writes the array. */
+static enum sl_form form_of(const struct sl_kept *kept) {
+    if (kept->stores && kept->unread) return SL_ALONE;
+    return kept->operand ? SL_BESIDE : kept->rounds ? SL_ROUNDED : SL_WHOLE;
+}
+
 struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept) {
-    return (struct sl_result){.stored = kept->stores ? sl_at(context, &kept->stored) : NULL,
-                              .unread = kept->stores && kept->unread};
+    return (struct sl_result){.floats = sl_kept_values(context, kept),
+                              .halves = kept->stores ? sl_kept_halves(context, kept) : NULL,
+                              .form = form_of(kept)};
+}
+
+struct sl_given sl_kept_given(const struct sl_context *context, const struct sl_kept *kept) {
+    const struct sl_result written = sl_kept_result(context, kept);
+    const enum sl_form form = written.form == SL_WHOLE && written.halves ? SL_OPEN : written.form;
+    return (struct sl_given){form == SL_ALONE ? NULL : written.floats, written.halves, form};
 }
 
 /* A pass over numbers: rounds X to STORED, or Y in place, or first adds X to Y. */
@@ -139,11 +152,9 @@ void sl_keep(const struct sl_context *context, const struct sl_kept *kept) {
                kept->stores ? sl_at(context, &kept->stored) : NULL, kept->operand || kept->unread);
 }
 
-void sl_module_finish(const struct sl_context *context, size_t n, float *y) {
-    struct sl_result *const result = context->result;
-    if (result->left) return;
-    settle(context, n, y, result->stored, result->unread || result->whole || context->storage == SL_F32);
-    result->done = true;
+void sl_module_finish(const struct sl_context *context, size_t n, struct sl_result *y) {
+    settle(context, n, y->floats, y->halves, y->form != SL_ROUNDED);
+    y->made = SL_MADE;
 }
 
 const uint16_t *sl_round_rows(const struct sl_context *context, size_t n, const float *x, uint16_t *y) {
@@ -160,30 +171,19 @@ float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {
 }
 
 const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype) {
-    return dtype == SL_F32 ? sl_recall(context, kept) : sl_kept_saved(context, kept).at;
+    return dtype == SL_F32 ? sl_recall(context, kept) : sl_given_rows(sl_kept_saved(context, kept)).at;
 }
 
-void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y) {
-    const struct pass pass = {context->kernels, x, y, result ? result->stored : NULL};
-    sl_share(context, n, 1, result ? add_settled_numbers : add_numbers, &pass);
-    if (result) result->done = true;
+void sl_add_result(const struct sl_context *context, size_t n, const float *x, struct sl_result *y) {
+    const struct pass pass = {context->kernels, x, y->floats, y->halves};
+    const bool rounds = y->form != SL_WHOLE;
+    sl_share(context, n, 1, rounds ? add_settled_numbers : add_numbers, &pass);
+    if (rounds) y->made = SL_MADE;
 }
 
-const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x) {
-    const struct sl_rounded *rounded = &context->rounded;
-    const uintptr_t first = (uintptr_t)rounded->values, at = (uintptr_t)x;
-    if (!first || at < first || at + n * sizeof *x > first + rounded->count * sizeof *x) return NULL;
-    return rounded->stored + (at - first) / sizeof *x;
-}
-
-struct sl_rows sl_given_rows(const struct sl_context *context, const struct sl_use *use, size_t n, const float *x) {
-    const uint16_t *stored = sl_reads_copy(use) && context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
-    return stored ? sl_rows_bf16(stored) : sl_rows_f32(x);
-}
-
-const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, struct sl_rows x) {
-    if (x.type == SL_F32) return x.at;
+const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, struct sl_given x) {
+    if (x.floats) return x.floats;
     float *values = sl_at(context, room);
-    context->kernels->widen_bf16(n, x.at, values);
+    context->kernels->widen_bf16(n, x.halves, values);
     return values;
 }

@@ -87,82 +87,45 @@ static inline struct sl_rows sl_kept_rows(const struct sl_context *context, cons
     return kept->rounds ? sl_rows_bf16(sl_kept_halves(context, kept)) : sl_rows_f32(sl_kept_values(context, kept));
 }
 /* The array in the saved type, for later calls: a child's x in backward, or its dy in W. */
-static inline struct sl_rows sl_kept_saved(const struct sl_context *context, const struct sl_kept *kept) {
-    return kept->outlasts ? sl_rows_bf16(sl_kept_halves(context, kept)) : sl_rows_f32(sl_kept_values(context, kept));
+static inline struct sl_given sl_kept_saved(const struct sl_context *context, const struct sl_kept *kept) {
+    return kept->outlasts ? sl_given_bf16(sl_kept_halves(context, kept)) : sl_given_f32(sl_kept_values(context, kept));
 }
 /* Address of the array in the saved type if STORED, otherwise of a call's floats. */
 static inline const void *sl_kept_if(const struct sl_context *context, const struct sl_kept *kept, bool stored) {
-    return stored ? sl_kept_saved(context, kept).at : sl_kept_values(context, kept);
+    return stored ? sl_given_rows(sl_kept_saved(context, kept)).at : sl_kept_values(context, kept);
 }
 /* Address of the array in I: if DTYPE is SL_F32, the floats of sl_recall, otherwise the array in its saved type. */
 const void *sl_kept_operand(const struct sl_context *context, const struct sl_kept *kept, enum sl_dtype dtype);
-/* The result to request from a child that writes the array. */
+/* The array as a child's x in forward, or its dy in I; and as a result to request from a child. */
+struct sl_given sl_kept_given(const struct sl_context *context, const struct sl_kept *kept);
 struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept);
-/* Address of the result if it is an operand and only bf16 is requested; NULL: write floats. */
-static inline uint16_t *sl_operand_result(const struct sl_context *context) {
-    const struct sl_result *result = context->storage == SL_F32 ? context->result : NULL;
-    return result && result->unread ? result->stored : NULL;
-}
-/* Y, or dx, in the form requested by the call's result; sets its done. If the storage is float32, this is bf16 alone,
- * or unrounded floats. */
-static inline struct sl_out sl_left_out(struct sl_context *context, float *y) {
-    if (context->storage == SL_F32 && !sl_operand_result(context)) return sl_out_f32(y);
-    if (context->result) context->result->done = true;
-    return sl_result_out(context->result, y);
-}
 /* The array as a kernel must write it if sl_keep is not called afterwards: bf16 alone if the floats are not read. */
 static inline struct sl_out sl_kept_out(const struct sl_context *context, const struct sl_kept *kept) {
     return sl_out_of(kept->unread ? NULL : sl_kept_values(context, kept), kept->rounds,
                      kept->stores ? sl_kept_halves(context, kept) : NULL);
 }
-/* Calls CHILD's forward of SAVED or, if it is NULL, of X, with the saved array Y as its result. CHILD rounds Y in the
- * same pass if it can. Otherwise Y is rounded afterwards or, if LEFT is not NULL, it stays unrounded: the next kernel
- * that reads Y must first write it in the form *LEFT. If nothing is left to do, *LEFT is Y as unrounded floats. */
-int sl_forward_kept(const struct sl_module *child, struct sl_context *context, const struct sl_kept *saved,
-                    const float *x, const struct sl_kept *y, struct sl_out *left);
+/* Calls CHILD's forward of X, with the saved array Y as its result. CHILD rounds Y in the same pass if it can.
+ * Otherwise Y is rounded afterwards or, if LEFT is not NULL, it stays unrounded: the next kernel that reads Y must
+ * first write it in the form *LEFT. If nothing is left to do, *LEFT is Y as unrounded floats. */
+int sl_forward_kept(const struct sl_module *child, struct sl_context *context, struct sl_given x,
+                    const struct sl_kept *y, struct sl_out *left);
 /* Rounds and stores the values. Call it in forward or I after a kernel or a collective call has written them. */
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept);
 /* Returns the values in I, which an earlier call has saved. */
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept);
-/* Call CHILD's backward_input with saved rows X, or its W with saved rows X and DY. If the call has several
- * microbatches, W is called for one group after another. */
-int sl_saved_backward_input(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
-                            const float *dy, float *dx);
-int sl_saved_backward_weight(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
-                             struct sl_rows dy);
-/* Call CHILD's forward with a saved X, or its backward_input with a saved DY. If there is a bf16 copy, CHILD's products
- * read it and need not round. LAST: as in sl_module_forward_last. */
-int sl_kept_forward(const struct sl_module *child, struct sl_context *context, const struct sl_kept *x, bool last,
-                    float *y);
-int sl_kept_backward_input(const struct sl_module *child, struct sl_context *context, struct sl_rows x,
-                           const struct sl_kept *dy, float *dx);
-/* Y [n] += X. X is the result of a call; RESULT is the requested form of Y; NULL: unrounded floats. */
-void sl_add_result(struct sl_context *context, struct sl_result *result, size_t n, const float *x, float *y);
-/* Calls CHILD's backward_input of DY, which writes DX. *LEFT becomes the bf16 copy if DX is unread and CHILD has
- * written it, otherwise unrounded floats. */
-int sl_backward_input_left(const struct sl_module *child, struct sl_context *context, struct sl_rows x, const float *dy,
-                           const struct sl_kept *dx, struct sl_rows *left);
+/* Calls CHILD's W. If the call has several microbatches, W is called for one group after another. */
+int sl_backward_weight_groups(const struct sl_module *child, struct sl_context *context, struct sl_given x,
+                              struct sl_given dy);
+/* Adds floats X [n] to those of Y, in the form that the caller needs. */
+void sl_add_result(const struct sl_context *context, size_t n, const float *x, struct sl_result *y);
 /* Writes X [n] to Y as bf16, and returns Y. */
 const uint16_t *sl_round_rows(const struct sl_context *context, size_t n, const float *x, uint16_t *y);
-/* Bf16 copy of X [n] if the caller's parent has stored one, otherwise NULL. */
-const uint16_t *sl_rounded_rows(const struct sl_context *context, size_t n, const float *x);
-/* X [n], the x or dy of a module with this USE: the bf16 copy if the storage is bf16, the module reads copies, and the
- * parent has stored one; otherwise the floats. */
-struct sl_rows sl_given_rows(const struct sl_context *context, const struct sl_use *use, size_t n, const float *x);
-/* Place of the bf16 copy of X, if X is unrounded and the caller writes the copy; otherwise NULL. */
-static inline uint16_t *sl_open_copy(const struct sl_context *context, const float *x) {
-    const struct sl_rounded *rounded = &context->rounded;
-    return rounded->open && rounded->values == x ? (uint16_t *)(uintptr_t)rounded->stored : NULL;
-}
-/* X of backward_input or W, or DY of W, with its type. */
-static inline struct sl_rows sl_saved_x(const struct sl_context *context, const void *x) {
-    return sl_rows_of(context->saved.x, x);
-}
-static inline struct sl_rows sl_saved_dy(const struct sl_context *context, const void *dy) {
-    return sl_rows_of(context->saved.dy, dy);
+/* X, the x or dy of a module with this USE: as bf16 if the module reads copies, otherwise as floats. */
+static inline struct sl_rows sl_read_rows(const struct sl_use *use, struct sl_given x) {
+    return sl_reads_copy(use) ? sl_given_stored(x) : sl_given_rows(x);
 }
 /* X [n] as floats: X itself, or widened at ROOM. */
-const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, struct sl_rows x);
+const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, struct sl_given x);
 
 SL_END_C
 #endif

@@ -4,7 +4,7 @@
  *
  *     plan             Declares parameters, stash and workspace for microbatches of plan->rows rows.
  *     forward          Computes y [rows, out] from x [rows, in]; rows is context->rows.
- *     backward_input   I: computes dx [rows, in] from dy [rows, out]. If no caller needs dx, DX is NULL. DX and DY are
+ *     backward_input   I: computes dx [rows, in] from dy [rows, out]. If no caller needs dx, DX is NULL. dx and dy are
  *                      different arrays. Writes to the stash the arrays that W needs, even if DX is NULL.
  *     backward_weight  W: computes the parameters' gradients from context->wgrad_group microbatches, beginning with
  *                      context->microbatch. If context->accumulate is set, adds to the gradients; otherwise
@@ -12,8 +12,8 @@
  *
  * A module receives x again in both backward functions, and dy in W: the module's owner saves these rows in the stash,
  * consecutive microbatches one after another. If backward does not read x, plan sets module->x.lasts to
- * SL_UNTIL_RETURN, and backward receives NULL; if only W does not read x, plan sets it to SL_UNTIL_INPUT, and W
- * receives NULL; if W does not read dy, plan sets module->y.lasts to SL_UNTIL_RETURN, and W receives NULL
+ * SL_UNTIL_RETURN, and backward receives none; if only W does not read x, plan sets it to SL_UNTIL_INPUT, and W
+ * receives none; if W does not read dy, plan sets module->y.lasts to SL_UNTIL_RETURN, and W receives none
  * (sl_plan_keeps_nothing sets both to SL_UNTIL_RETURN). In forward-only plans both have this value from the beginning.
  * A parent copies x.lasts and y.lasts from the children that read its x and dy. The module saves everything else that
  * its backward needs, in stash arrays that it declares.
@@ -33,10 +33,12 @@
  * context->rows rows, of context->microbatches microbatches, and plans workspace for sl_plan_rows rows. Other types are
  * called for one microbatch at a time. Each row must get the same bits as in a call for one microbatch.
  *
+ * Arrays have a type (layers/modules/calls/given.h): floats, bf16, or both. A type that declares nothing reads
+ * x.floats and dy.floats, and writes y->floats and dx->floats.
+ *
  * If the plan's storage is bf16, saved arrays take half the memory: x in both backward functions and dy in W are bf16
- * arrays, passed through the same pointers; context->saved has their types. A type that supports this sets stores, and
- * saves its own arrays as bf16 too (layers/modules/kept.h). Other types are planned as if the storage were float32; x
- * and dy are widened for them.
+ * alone. A type that supports this sets stores, and saves its own arrays as bf16 too (layers/modules/kept.h). Other
+ * types are planned as if the storage were float32; x and dy are widened for them.
  *
  * Layers that the model repeats set is_layer. Dropouts are then numbered by layer; if dropout keys follow flax's order,
  * each layer has one key.
@@ -57,6 +59,7 @@
 #include "layers/modules/calls/profile.h"
 #include "layers/modules/parameters/rules.h"
 #include "layers/modules/parameters/scatters.h"
+#include "layers/modules/calls/given.h"
 #include "layers/modules/calls/use.h"
 #include "spmd/trace.h"
 
@@ -105,41 +108,6 @@ struct sl_dropout_source {
     int parts;          /* of a sequence's rows, of which this coordinate has one; 0 counts as 1 */
 };
 
-/* Types of arrays that the owner of a module has saved for its backward: the storage's, or SL_BF16 for operands. */
-struct sl_saved {
-    enum sl_dtype x, dy;
-};
-
-/* A bf16 copy of floats of a call: STORED [count] are VALUES [count], rounded. The floats may be unwritten if the call
- * reads only the copy. */
-struct sl_rounded {
-    const float *values; /* NULL: no array is stored as bf16 */
-    const uint16_t *stored;
-    size_t count;
-    bool open; /* VALUES are unrounded, and forward, which reads them, writes STORED (SL_READS_WHOLE) */
-};
-
-/* Requested form of a call's result: y in forward, dx in I, rounded to bf16. */
-struct sl_result {
-    uint16_t *stored; /* write a bf16 copy here; NULL: none */
-    bool unread;      /* the floats need not be written: no caller reads them */
-    bool whole;       /* the floats stay unrounded; requested only of modules with SL_WRITES_BOTH */
-    bool left;        /* the caller writes the form if the module has not done so */
-    bool done;        /* set by the module after it has written the result in this form; if it has not, the call's
-                         end does so (sl_module_finish) */
-    uint16_t *gelu;   /* requested only of products planned for it, which must obey. Forward: write y here and gelu(y)
-                         to STORED. I: this is the gelu's x; multiply dx by the gelu's slope. NULL: no gelu */
-};
-
-/* Summand that a call on a device may add to y in forward, or to dx in I, in the pass that writes it: the x or dy of a
- * residual connection, as many floats. */
-struct sl_summand {
-    const float *x;
-    const uint16_t *stored;   /* x as bf16; NULL: not stored as bf16. X may be NULL if STORED is not */
-    struct sl_result *result; /* requested form of the sum, or NULL; a module that adds also sets this one's done */
-    bool done;                /* set by the module after it has added X; if unset, the parent adds it */
-};
-
 /* Arguments of every call of a type's functions. The pipeline owns one for each coordinate. */
 struct sl_context {
     struct sl_spmd *self;
@@ -160,12 +128,7 @@ struct sl_context {
     bool begins;          /* cached arrays made of parameters must be computed again */
     bool unread;          /* forward: y will not be read, so its computation may be skipped; the stash must be filled */
     int wgrad_group;      /* microbatches of one backward_weight call */
-    enum sl_dtype storage;      /* type of the arrays that modules save: SL_F32 or SL_BF16 */
-    struct sl_saved saved;      /* type of x in backward_input, and of x and dy in backward_weight */
-    struct sl_rounded rounded;  /* the parent's bf16 copy of x in forward or of dy in backward_input; in a W that
-                                   follows I: I's bf16 copy of dy */
-    struct sl_result *result;   /* requested form of y or dx; NULL: unrounded floats */
-    struct sl_summand *summand; /* NULL: nothing to add */
+    enum sl_dtype storage; /* type of the arrays that modules save: SL_F32 or SL_BF16 */
     bool accumulate; /* backward_weight adds to the gradients; in I: the stage's first W will add, as all others do */
     struct sl_batch batch;      /* the call's rows of the batch, in device-readable memory */
     int inputs, targets;        /* columns of the batch's inputs and targets */
@@ -259,13 +222,14 @@ struct sl_module_type {
     /* These functions return SL_OK, or a status with the error set. Except for plan, they fail only if a communication
      * call or a product in them fails. Use SL_TRY around children and calls. */
     int (*plan)(struct sl_module *module, struct sl_plan *plan); /* NULL: nothing to plan */
-    int (*forward)(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
+    int (*forward)(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y);
     /* NULL for a loss */
-    int (*backward_input)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx);
+    int (*backward_input)(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx);
     /* NULL for a module without parameters */
-    int (*backward_weight)(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy);
-    bool stores;    /* reads x and dy in the types of context->saved */
+    int (*backward_weight)(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy);
+    bool stores;    /* reads saved x and dy as bf16 if the storage is bf16 */
     bool fuses;     /* forward and backward_input accept the rows of several microbatches at once */
     bool spares;    /* W skips parameters for which sl_is_frozen is true */
     unsigned reads; /* SL_READS_LABELS and so on; steps refuse batches without these arrays */

@@ -138,26 +138,27 @@ static size_t enter(struct sl_not_finite *found, const struct sl_module *module)
     return length;
 }
 
-/* Checks ROWS [rows, columns] or, if the module has written only a bf16 copy, the copy in RESULT. GIVEN is the module's
- * input. */
+/* Checks WRITTEN [rows, columns], the y or dx of a module with this USE: its bf16 copy if only this is written. GIVEN
+ * is the module's input. */
 static void look_at_rows(const struct sl_module *module, const struct sl_context *context, int phase, int columns,
-                         const float *rows, const struct sl_result *result, const float *given, int given_columns) {
+                         const struct sl_use *use, const struct sl_result *written, struct sl_given given,
+                         int given_columns) {
     struct sl_not_finite *found = found_of(context);
-    const bool unread = result && result->done && result->unread;
     const size_t count = (size_t)context->rows * (size_t)columns;
-    const struct seen seen = look_at(unread ? SL_BF16 : SL_F32, unread ? (const void *)result->stored : rows, count);
+    const struct sl_rows rows =
+        use->writes == SL_WRITES_FLOATS ? sl_rows_f32(written->floats) : sl_result_rows(written);
+    const struct seen seen = look_at(rows.type, rows.at, count);
     if (!seen.lost) return;
     const int microbatch_rows = context->rows / (int)sl_call_microbatches(context), stage = found->self->doing.stage;
     const int microbatch = context->microbatch + (int)(seen.at / (size_t)columns) / microbatch_rows;
     const struct sl_not_finite_order order = {phase, found->pass, microbatch, phase == FORWARD ? stage : -stage};
-    const size_t taken = (size_t)context->rows * (size_t)given_columns;
-    const uint16_t *stored = given ? sl_rounded_rows(context, taken, given) : NULL; /* there may be no floats */
-    const struct seen from = look_at(stored ? SL_BF16 : SL_F32, stored ? (const void *)stored : given, taken);
+    const struct sl_rows taken = given.halves ? sl_rows_bf16(given.halves) : sl_rows_f32(given.floats);
+    const struct seen from = look_at(taken.type, taken.at, (size_t)context->rows * (size_t)given_columns);
     const struct seen values = look_at_values(module, context);
     char name[SL_NOT_FINITE_TEXT], what[SL_NOT_FINITE_TEXT + 40];
     snprintf(what, sizeof what, "%s of %s", phase == FORWARD ? "the result" : "the input's gradient",
              describe(context, module, microbatch, name));
-    note(found, &order, what, &seen, columns, given ? &from : NULL, module->parameters ? &values : NULL);
+    note(found, &order, what, &seen, columns, taken.at ? &from : NULL, module->parameters ? &values : NULL);
 }
 
 /* Checks the sum of the losses so far, after a loss has added to it. */
@@ -189,20 +190,12 @@ static void look_at_gradients(const struct sl_module *module, const struct sl_co
     }
 }
 
-/* The form in which a module with this USE has written its y (forward) or dx (I). */
-static const struct sl_result *result_of(const struct sl_use *use, const struct sl_context *context) {
-    const struct sl_summand *summand = use->adds != SL_ADDS_NOTHING ? context->summand : NULL;
-    if (summand && summand->done) return summand->result;
-    return use->writes != SL_WRITES_FLOATS ? context->result : NULL;
-}
-
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     struct sl_not_finite *found = found_of(context);
     const size_t length = enter(found, module);
     const int status = sl_module_forward_plain(module, context, x, y);
-    const struct sl_result *result = result_of(&module->y, context);
     if (status == SL_OK && !context->unread)
-        look_at_rows(module, context, FORWARD, module->out, y, result, x, module->in);
+        look_at_rows(module, context, FORWARD, module->out, &module->y, y, x, module->in);
     if (status == SL_OK && !module->type->backward_input) look_at_loss(module, context);
     found->path[length] = 0;
     return status;
@@ -213,23 +206,23 @@ static bool comes_again(const struct sl_module *module, const struct sl_context 
     return context->storage != SL_F32 && !module->type->stores;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     struct sl_not_finite *found = found_of(context);
     if (comes_again(module, context)) return sl_module_backward_input_plain(module, context, x, dy, dx);
     const size_t length = enter(found, module);
     const int status = sl_module_backward_input_plain(module, context, x, dy, dx);
-    const struct sl_result *result = result_of(&module->x, context);
     if (status == SL_OK && dx && !module->x_stride) /* else dx is some columns of the parent's rows, and the parent
                                                        checks all of them */
-        look_at_rows(module, context, INPUT_GRADIENT, module->in, dx, result, dx == dy ? NULL : dy, module->out);
+        look_at_rows(module, context, INPUT_GRADIENT, module->in, &module->x, dx,
+                     dx->floats == dy.floats ? sl_given_f32(NULL) : dy, module->out);
     if (status == SL_OK && module->weights_follow) look_at_gradients(module, context);
     found->path[length] = 0;
     return status;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     struct sl_not_finite *found = found_of(context);
     if (comes_again(module, context)) return sl_module_backward_weight_plain(module, context, x, dy);
     const size_t length = enter(found, module);

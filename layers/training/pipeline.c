@@ -44,8 +44,6 @@ static void set_batch(struct sl_pipeline *p, int microbatch, int count) {
     p->context.rows = count * p->options.rows;
     p->context.batch = sl_batch_rows(&p->batch, first_row, p->context.rows, p->in, p->out);
     p->context.positions = p->step->positions ? p->step->positions + first_row / p->options.sequence : NULL;
-    p->context.result = NULL;
-    p->context.rounded = (struct sl_rounded){0};
 }
 
 /* Sets the microbatches and dropout keys of ACTION. Every schedule uses the keys of the breadth-first pass, so a
@@ -72,22 +70,18 @@ static bool rounds(const struct sl_pipeline *p, int columns) { return sl_pipelin
 
 static size_t elements(const struct sl_pipeline *p, int columns) { return (size_t)p->context.rows * (size_t)columns; }
 
-/* Notes for the call's module that its ROWS also exist as bf16, at STORED unless it is NULL; returns ROWS. */
-static const float *note_rows(struct sl_pipeline *p, int columns, const float *rows, const void *stored) {
-    if (stored) p->context.rounded = (struct sl_rounded){rows, stored, elements(p, columns), false};
-    return rows;
-}
-
-/* The call's received rows at FROM as floats; a module that reads copies needs no floats. */
-static const float *take_rows(struct sl_pipeline *p, int columns, const struct sl_use *use, const void *from) {
-    if (!from || !rounds(p, columns)) return from;
-    float *rows = sl_at(&p->context, &p->taken);
-    if (!sl_reads_copy(use)) p->context.kernels->widen_bf16(elements(p, columns), from, rows);
-    return note_rows(p, columns, rows, from);
+/* The call's received rows at FROM; a module that reads copies needs no floats. */
+static struct sl_given take_rows(struct sl_pipeline *p, int columns, const struct sl_use *use, const void *from) {
+    if (!from || !rounds(p, columns)) return sl_given_f32(from);
+    struct sl_given rows = sl_given_bf16(from);
+    if (sl_reads_copy(use)) return rows;
+    float *floats = sl_at(&p->context, &p->taken);
+    p->context.kernels->widen_bf16(elements(p, columns), from, floats);
+    return (struct sl_given){floats, rows.halves, SL_ROUNDED};
 }
 
 /* The call's x, which is also saved for backward if there is a place. FROM lies in the batch, or has been received. */
-static const float *take_x(struct sl_pipeline *p, const struct sl_action *action, const void *from) {
+static struct sl_given take_x(struct sl_pipeline *p, const struct sl_action *action, const void *from) {
     const struct sl_module *stage = p->model->stage[action->loop];
     const struct sl_place *place = &p->kept[action->loop].x;
     void *keep = place->stashed && p->context.phase == SL_TRAIN ? sl_at(&p->context, place) : NULL;
@@ -95,18 +89,18 @@ static const float *take_x(struct sl_pipeline *p, const struct sl_action *action
         float *x = sl_at(&p->context, &p->taken);
         sl_device.copy(x, from, elements(p, stage->in) * sizeof *x);
         p->context.kernels->settle_bf16(elements(p, stage->in), x, keep);
-        return note_rows(p, stage->in, x, keep);
+        return (struct sl_given){x, keep, SL_ROUNDED};
     }
     if (keep) sl_device.copy(keep, from, sl_pipeline_row_bytes(p, p->context.rows, stage->in));
     return take_rows(p, stage->in, &stage->x, keep ? keep : from);
 }
 
-/* Requests the form of the coming call's result, if stages send bf16: rounded, with a copy at STORED (may be NULL). If
- * it is to be SENT, only the copy is read. Returns the buffer for its floats, or STORED. */
-static float *ask(struct sl_pipeline *p, int columns, void *stored, bool sent) {
-    p->result = (struct sl_result){.stored = stored, .unread = sent};
-    p->context.result = rounds(p, columns) ? &p->result : NULL;
-    return p->context.result ? sl_at(&p->context, &p->given) : stored;
+/* The coming call's result at TO. If stages send bf16, TO, which may be NULL, is for bf16 alone if it is to be SENT;
+ * otherwise the floats, at FLOATS unless it is NULL, are rounded. */
+static struct sl_result ask(struct sl_pipeline *p, int columns, void *to, bool sent, float *floats) {
+    if (!rounds(p, columns)) return (struct sl_result){.floats = sent ? to : floats};
+    return (struct sl_result){
+        .floats = floats ? floats : sl_at(&p->context, &p->given), .halves = to, .form = sent ? SL_ALONE : SL_ROUNDED};
 }
 
 /* Records ROWS of KIND, sent by ACTION's stage, in the step's journal. */
@@ -120,14 +114,14 @@ static void record(const struct sl_pipeline *p, enum sl_journal_kind kind, const
 /* ---- forward and backward ---- */
 
 /* Runs the loss on Y, the output of the last stage. */
-static int loss_step(struct sl_pipeline *p, const struct sl_action *action, float *y) {
+static int loss_step(struct sl_pipeline *p, const struct sl_action *action, const float *y) {
     const int columns = p->model->stage[action->loop]->out;
     const struct sl_place *kept = &p->kept[action->loop].dy;
+    float *to = p->output_gradients + loss_row(p, action->microbatch);
     record(p, SL_JOURNAL_ROWS, action, columns, SL_F32, y);
-    ask(p, columns, kept->stashed ? sl_at(&p->context, kept) : NULL, false);
-    if (p->context.phase != SL_TRAIN) p->context.result = NULL;
-    p->context.rounded = (struct sl_rounded){0};
-    return sl_module_forward(p->model->loss, &p->context, y, p->output_gradients + loss_row(p, action->microbatch));
+    struct sl_result dy = ask(p, columns, kept->stashed ? sl_at(&p->context, kept) : NULL, false, to);
+    return sl_module_forward(p->model->loss, &p->context, sl_given_f32(y),
+                             p->context.phase == SL_TRAIN ? &dy : SL_INTO(to));
 }
 
 static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
@@ -140,13 +134,13 @@ static int forward_step(struct sl_pipeline *p, const struct sl_action *action) {
     void *slot = NULL;
     if (!action->has_output) SL_TRY(sl_channel_acquire(p->self, ends->send_activation, &slot));
     set_microbatches(p, action);
-    float *y = ask(p, stage->out, slot, slot != NULL);
-    if (!slot) y = p->outputs + output_row(p, action->microbatch);
-    SL_TRY(sl_module_forward(stage, &p->context, take_x(p, action, from), y));
+    float *output = slot ? NULL : p->outputs + output_row(p, action->microbatch);
+    struct sl_result y = ask(p, stage->out, slot, slot != NULL, output);
+    SL_TRY(sl_module_forward(stage, &p->context, take_x(p, action, from), &y));
     if (slot)
         record(p, SL_JOURNAL_ROWS, action, stage->out, sl_pipeline_dtype(p, stage->out), slot);
     else
-        SL_TRY(loss_step(p, action, y));
+        SL_TRY(loss_step(p, action, output));
     return release(p, ends->take_activation, &p->state);
 }
 
@@ -165,25 +159,31 @@ static int take_gradient(struct sl_pipeline *p, const struct sl_action *action) 
     return release(p, channel, &p->state_gradient);
 }
 
-/* The saved x and dy of MICROBATCH, for the stage's first and last module; NULL: not saved. */
-static const float *kept_x(const struct sl_pipeline *p, int loop, int microbatch) {
-    if (p->kept[loop].x.stashed) return sl_at(&p->context, &p->kept[loop].x);
-    return is_first(p, loop) ? batch_row(p, microbatch) : NULL;
+/* Rows of COLUMNS columns saved at KEPT or, if it is unused, in ELSEWHERE; NULL: not saved. */
+static struct sl_given saved(const struct sl_pipeline *p, const struct sl_place *kept, int columns,
+                             const float *elsewhere) {
+    if (!kept->stashed) return sl_given_f32(elsewhere);
+    return sl_given_of(sl_rows_of(sl_pipeline_dtype(p, columns), sl_at(&p->context, kept)));
 }
 
-static const float *kept_dy(const struct sl_pipeline *p, int loop, int microbatch) {
-    if (p->kept[loop].dy.stashed) return sl_at(&p->context, &p->kept[loop].dy);
-    return is_last(p, loop) ? p->output_gradients + loss_row(p, microbatch) : NULL;
+/* The saved x and dy of MICROBATCH, for the stage's first and last module. */
+static struct sl_given kept_x(const struct sl_pipeline *p, int loop, int microbatch) {
+    return saved(p, &p->kept[loop].x, p->model->stage[loop]->in, is_first(p, loop) ? batch_row(p, microbatch) : NULL);
 }
 
-/* The dy of the action, with its bf16 copy, if there is one, noted for modules. */
-static const float *gradient_of(struct sl_pipeline *p, const struct sl_action *action) {
+static struct sl_given kept_dy(const struct sl_pipeline *p, int loop, int microbatch) {
+    return saved(p, &p->kept[loop].dy, p->model->stage[loop]->out,
+                 is_last(p, loop) ? p->output_gradients + loss_row(p, microbatch) : NULL);
+}
+
+/* The dy of the action, as bf16, too, if it is saved so. */
+static struct sl_given gradient_of(struct sl_pipeline *p, const struct sl_action *action) {
     const struct sl_module *stage = p->model->stage[action->loop];
     const struct sl_place *kept = &p->kept[action->loop].dy;
-    const void *from = p->state_gradient;
-    if (!from && kept->stashed) from = sl_at(&p->context, kept);
-    if (!is_last(p, action->loop)) return take_rows(p, stage->out, &stage->y, from);
-    return note_rows(p, stage->out, p->output_gradients + loss_row(p, action->microbatch), from);
+    void *from = kept->stashed ? sl_at(&p->context, kept) : NULL;
+    if (is_last(p, action->loop))
+        return (struct sl_given){p->output_gradients + loss_row(p, action->microbatch), from, SL_ROUNDED};
+    return take_rows(p, stage->out, &stage->y, p->state_gradient ? p->state_gradient : from);
 }
 
 /* Calls the step's begin before gradients of LOOP's parameters are written. */
@@ -206,9 +206,12 @@ static int input_gradient_step(struct sl_pipeline *p, const struct sl_action *ac
         SL_TRY(sl_channel_acquire(p->self, ends->send_gradient, &to));
     else if (!is_first(p, action->loop))
         to = p->input_gradients + hidden_bytes(p, action->microbatch);
-    if (to) dx = ask(p, stage->in, to, true); /* the batch's gradient is not rounded */
-    const float *x = kept_x(p, action->loop, action->microbatch);
-    SL_TRY(sl_module_backward_input(stage, &p->context, x, gradient_of(p, action), dx));
+    struct sl_result sent = ask(p, stage->in, to, true, NULL); /* the batch's gradient is not rounded */
+    SL_TRY(sl_module_backward_input(stage, &p->context, kept_x(p, action->loop, action->microbatch),
+                                    gradient_of(p, action),
+                                    to   ? &sent
+                                    : dx ? SL_INTO(dx)
+                                         : NULL));
     if (to) record(p, SL_JOURNAL_ROW_GRADIENT, action, stage->in, sl_pipeline_dtype(p, stage->in), to);
     return release(p, ends->take_gradient, &p->state_gradient);
 }
@@ -229,13 +232,14 @@ static int weight_gradient_groups(struct sl_pipeline *p, const struct sl_action 
     const int loop = action->loop, first = action->microbatch;
     const struct sl_module *stage = p->model->stage[loop], *loss = is_last(p, loop) ? p->model->loss : NULL;
     const bool each = p->context.microbatches > 1 && !sl_is_sequential(stage);
-    const float *x = kept_x(p, loop, first), *dy = kept_dy(p, loop, first);
+    const struct sl_given x = kept_x(p, loop, first), dy = kept_dy(p, loop, first);
     SL_TRY(each ? sl_module_backward_weight_each(stage, &p->context, x, dy)
                 : sl_module_backward_weight(stage, &p->context, x, dy));
     if (!loss) return SL_OK;
     struct sl_context whole = p->context; /* the last stage's output is saved as floats */
-    whole.storage = whole.saved.x = SL_F32;
-    return sl_module_backward_weight_each(loss, &whole, p->outputs + output_row(p, first), NULL);
+    whole.storage = SL_F32;
+    return sl_module_backward_weight_each(loss, &whole, sl_given_f32(p->outputs + output_row(p, first)),
+                                          sl_given_f32(NULL));
 }
 
 /* Called once all gradients of the loop are computed. */

@@ -73,7 +73,6 @@ struct sl_pipeline {
     int links;
     const void *state;          /* the activation last received, in its slot; NULL: none */
     const void *state_gradient; /* the gradient last received */
-    struct sl_result result;    /* requested form of a call's result */
     struct sl_batch_room room;
     struct sl_batch batch; /* the step's batch, in memory that the device can read */
     struct sl_pipeline_step *step;

@@ -258,7 +258,6 @@ int sl_pipeline_plan(struct sl_pipeline **pipeline, struct sl_spmd *self, const 
         .sequence = sl_pipeline_sequence(p),
         .cut = sl_pipeline_cut(p),
         .storage = options->storage,
-        .saved = {options->storage, options->storage},
         .parameters = parameters,
         .stash = &p->stash,
         .again = &p->again,

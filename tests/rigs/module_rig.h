@@ -124,20 +124,27 @@ static inline void set_microbatch(struct rig *rig, int microbatch) {
 static inline void forward(struct rig *rig) {
     for (int m = 0; m < rig->microbatches; m++) {
         set_microbatch(rig, m);
-        assert_int_equal(rig->module->type->forward(rig->module, &rig->context, rig->x + (size_t)m * rig->inputs,
-                                                    rig->y + (size_t)m * rig->outputs),
+        assert_int_equal(rig->module->type->forward(rig->module, &rig->context,
+                                                    sl_given_f32(rig->x + (size_t)m * rig->inputs),
+                                                    SL_INTO(rig->y + (size_t)m * rig->outputs)),
                          SL_OK);
     }
     sl_device.settle(NULL);
+}
+
+/* ROWS as a module with this USE receives them in backward. */
+static inline struct sl_given kept_given(const struct sl_use *use, const float *rows) {
+    return sl_given_f32(sl_is_kept(use) ? rows : NULL);
 }
 
 static inline void backward(struct rig *rig) {
     const struct sl_module *module = rig->module;
     for (int m = 0; m < rig->microbatches; m++) {
         set_microbatch(rig, m);
-        assert_int_equal(module->type->backward_input(
-                             module, &rig->context, sl_is_kept(&module->x) ? rig->x + (size_t)m * rig->inputs : NULL,
-                             rig->dy + (size_t)m * rig->outputs, rig->dx + (size_t)m * rig->inputs),
+        assert_int_equal(module->type->backward_input(module, &rig->context,
+                                                      kept_given(&module->x, rig->x + (size_t)m * rig->inputs),
+                                                      sl_given_f32(rig->dy + (size_t)m * rig->outputs),
+                                                      SL_INTO(rig->dx + (size_t)m * rig->inputs)),
                          SL_OK);
     }
     sl_device.settle(NULL);
@@ -148,9 +155,9 @@ static inline void weigh(struct rig *rig, bool accumulate) {
     for (int m = 0; m < rig->microbatches; m += rig->context.wgrad_group) {
         set_microbatch(rig, m);
         rig->context.accumulate = accumulate || m > 0;
-        assert_int_equal(module->type->backward_weight(
-                             module, &rig->context, sl_is_kept(&module->x) ? rig->x + (size_t)m * rig->inputs : NULL,
-                             sl_is_kept(&module->y) ? rig->dy + (size_t)m * rig->outputs : NULL),
+        assert_int_equal(module->type->backward_weight(module, &rig->context,
+                                                       kept_given(&module->x, rig->x + (size_t)m * rig->inputs),
+                                                       kept_given(&module->y, rig->dy + (size_t)m * rig->outputs)),
                          SL_OK);
     }
     sl_device.settle(NULL);

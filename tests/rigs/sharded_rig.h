@@ -66,16 +66,21 @@ static inline int microbatches_of(const struct sl_mesh *mesh) { return MICROBATC
 /* ---- the modules ---- */
 
 /* Copies x, and adds its rows to the auxiliary losses. */
-static inline int count_rows(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static inline int count_rows(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                             struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const size_t columns = (size_t)module->in;
     context->metrics->auxiliary += context->rows;
     context->kernels->sequence->copy_block((size_t)context->rows, columns, x, columns, y, columns);
     return SL_OK;
 }
 
-static inline int hand_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                            float *dx) {
-    (void)x;
+static inline int hand_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                            struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
+    (void)x_in;
     const size_t columns = (size_t)module->in;
     if (dx) context->kernels->sequence->copy_block((size_t)context->rows, columns, dy, columns, dx, columns);
     return SL_OK;
@@ -271,8 +276,9 @@ static inline int run_backward(struct worker *worker, int microbatch, float *dx)
     const struct sl_module *module = worker->module;
     const size_t in = (size_t)(microbatch * ROWS * module->in), out = (size_t)(microbatch * ROWS * module->out);
     begin(worker, microbatch);
-    return module->type->backward_input(module, &worker->context, sl_is_kept(&module->x) ? worker->x + in : NULL,
-                                        worker->dy + out, dx ? dx + in : NULL);
+    return module->type->backward_input(module, &worker->context,
+                                        sl_given_f32(sl_is_kept(&module->x) ? worker->x + in : NULL),
+                                        sl_given_f32(worker->dy + out), dx ? SL_INTO(dx + in) : NULL);
 }
 
 static inline int run_weight(struct worker *worker, int microbatch) {
@@ -281,16 +287,17 @@ static inline int run_weight(struct worker *worker, int microbatch) {
     if (!module->type->backward_weight) return SL_OK;
     begin(worker, microbatch);
     worker->context.accumulate = microbatch > 0;
-    return module->type->backward_weight(module, &worker->context, sl_is_kept(&module->x) ? worker->x + in : NULL,
-                                         sl_is_kept(&module->y) ? worker->dy + out : NULL);
+    return module->type->backward_weight(module, &worker->context,
+                                         sl_given_f32(sl_is_kept(&module->x) ? worker->x + in : NULL),
+                                         sl_given_f32(sl_is_kept(&module->y) ? worker->dy + out : NULL));
 }
 
 static inline int run_forwards(struct worker *worker, int first, int count) {
     const struct sl_module *module = worker->module;
     for (int m = first; m < first + count && m < worker->microbatches; m++) {
         begin(worker, m);
-        SL_TRY(module->type->forward(module, &worker->context, worker->x + m * ROWS * module->in,
-                                     worker->y + m * ROWS * module->out));
+        SL_TRY(module->type->forward(module, &worker->context, sl_given_f32(worker->x + m * ROWS * module->in),
+                                     SL_INTO(worker->y + m * ROWS * module->out)));
     }
     return SL_OK;
 }

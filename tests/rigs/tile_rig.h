@@ -168,21 +168,23 @@ static inline int train(struct worker *worker, bool forward_only, bool without_d
     for (int m = 0; m < worker->microbatches; m++) {
         const size_t at = (size_t)m * stride;
         begin_microbatch(worker, m);
-        SL_TRY(module->type->forward(module, context, worker->x + at, worker->y + at));
+        SL_TRY(module->type->forward(module, context, sl_given_f32(worker->x + at), SL_INTO(worker->y + at)));
     }
     if (forward_only)
         return worker->stash.elements ? sl_fail(context->self, SL_CHECK_FAILED, "it wants a stash") : SL_OK;
     for (int m = worker->microbatches - 1; m >= 0; m--) {
         const size_t at = (size_t)m * stride;
         begin_microbatch(worker, m);
-        SL_TRY(module->type->backward_input(module, context, worker->x + at, worker->dy + at,
-                                            without_dx ? NULL : worker->dx + at));
+        SL_TRY(module->type->backward_input(module, context, sl_given_f32(worker->x + at),
+                                            sl_given_f32(worker->dy + at),
+                                            without_dx ? NULL : SL_INTO(worker->dx + at)));
     }
     for (int m = 0; m < worker->microbatches; m += context->wgrad_group) {
         const size_t at = (size_t)m * stride;
         begin_microbatch(worker, m);
         context->accumulate = m > 0;
-        SL_TRY(module->type->backward_weight(module, context, worker->x + at, worker->dy + at));
+        SL_TRY(module->type->backward_weight(module, context, sl_given_f32(worker->x + at),
+                                             sl_given_f32(worker->dy + at)));
     }
     return SL_OK;
 }

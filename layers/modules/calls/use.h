@@ -7,8 +7,8 @@
 SL_BEGIN_C
 
 /* Lifetime of an array written by a module's forward or I; or of x and dy, which the module's owner saves: x is
- * written before forward, dy before I. A longer one has a higher number. W receives NULL for an x that lasts no longer
- * than until I. */
+ * written before forward, dy before I. A longer one has a higher number. W receives no x that lasts no longer than
+ * until I. */
 enum sl_lifetime {
     SL_UNTIL_RETURN, /* until the call returns; x: until forward returns; dy: until I returns */
     SL_UNTIL_DX,     /* x: until I, which reads it and accepts the same array for x and dx */
@@ -33,23 +33,23 @@ enum sl_reading {
 /* Forms in which forward can write y, or I dx. A higher value includes the lower ones. */
 enum sl_writing {
     SL_WRITES_FLOATS, /* unrounded floats; the default */
-    SL_WRITES_ASKED,  /* may obey context->result and set its done; otherwise the call's end rounds. Types that fuse;
-                         for I, types that also store */
+    SL_WRITES_ASKED,  /* may write the form that the caller needs (enum sl_form); otherwise the call's end does. Types
+                         that fuse; for I, types that also store */
     SL_WRITES_BF16,   /* always writes bf16 alone if the floats are not read */
     SL_WRITES_BOTH    /* also unrounded floats and their bf16 copy, so an operand is rounded once */
 };
 
-/* Summand (struct sl_summand) that forward can add to y, or I to dx, in the pass that writes it. A parent passes its
+/* Summand (struct sl_result) that forward can add to y, or I to dx, in the pass that writes it. A parent passes its
  * summand to its last child (forward) or its first (I). Types that store and fuse. */
 enum sl_adding {
     SL_ADDS_NOTHING, /* the default */
-    SL_ADDS_FLOATS,  /* may add it, and set its done; otherwise the parent adds */
-    SL_ADDS_BF16     /* always adds it if it is bf16, and writes the sum in the form of the summand's result */
+    SL_ADDS_FLOATS,  /* may add it (SL_ADDED); otherwise the parent adds */
+    SL_ADDS_BF16     /* always adds it if it is bf16, and writes the sum in the form that the caller needs */
 };
 
 /* Use of one end of a module: x, read by forward, and dx, written by I; or y, written by forward, and dy. */
 struct sl_use {
-    enum sl_lifetime lasts; /* of x, or of dy; plan may shorten it: backward functions then receive NULL */
+    enum sl_lifetime lasts; /* of x, or of dy; plan may shorten it: backward functions then receive none */
     enum sl_reading reads;
     enum sl_writing writes;
     enum sl_adding adds;

@@ -42,13 +42,13 @@ static int plan_silu(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     (void)x;
     const size_t n = sl_module_elements(module, context);
     if (dx)
-        context->kernels->operands->multiply(n, sl_given_rows(context, &module->y, n, dy),
-                                             sl_kept_rows(context, slope_of(module)), sl_left_out(context, dx));
+        context->kernels->operands->multiply(n, sl_read_rows(&module->y, dy), sl_kept_rows(context, slope_of(module)),
+                                             sl_result_out(dx));
     return SL_OK;
 }
 
@@ -126,40 +126,42 @@ static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
 
 /* ---- forward ---- */
 
-static int silu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const size_t n = sl_module_elements(module, context);
-    context->kernels->operands->silu(n, sl_given_rows(context, &module->x, n, x), sl_left_out(context, y),
+static int silu_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                        struct sl_result *y) {
+    context->kernels->operands->silu(sl_module_elements(module, context), sl_read_rows(&module->x, x), sl_result_out(y),
                                      sl_kept_rows(context, slope_of(module)));
     return SL_OK;
 }
 
 /* On hosts, draws the words for the kernel, which then writes only floats if the storage is float32. If all elements
  * are kept, any words will do. */
-static int drop(const struct sl_module *module, struct sl_context *context, bool silu, const float *x, float *y) {
-    const size_t n = sl_module_elements(module, context);
+static int drop(const struct sl_module *module, struct sl_context *context, bool silu, struct sl_given x,
+                struct sl_result *y) {
     const bool draws = context->kernels->draws_dropout, rounds = draws || context->storage != SL_F32;
     const float kept = keep(own(module), context);
     struct sl_dropout_words words = words_of(module, context);
     if (!draws) words.at = sl_at(context, &own(module)->words);
     if (!draws && kept < 1.0f) draw_words(context, &words, sl_at(context, &own(module)->words));
     const struct sl_dropout_arrays arrays = {
-        .count = n,
+        .count = sl_module_elements(module, context),
         .silu = silu,
-        .x = sl_given_rows(context, &module->x, n, x),
+        .x = sl_read_rows(&module->x, x),
         .threshold = (uint32_t)ceilf(kept * 0x1p23f), /* an element is kept if its word's upper 23 bits are below */
         .keep = kept,
-        .y = rounds ? sl_left_out(context, y) : sl_out_f32(y),
+        .y = rounds ? sl_result_out(y) : sl_out_f32(y->floats),
         .slope = sl_kept_rows(context, slope_of(module))};
     context->kernels->operands->dropout(&words, &arrays);
     return SL_OK;
 }
 
-static int silu_dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int silu_dropout_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                struct sl_result *y) {
     if (keep(own(module), context) == 1.0f) return silu_forward(module, context, x, y);
     return drop(module, context, true, x, y);
 }
 
-static int dropout_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int dropout_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_result *y) {
     return drop(module, context, false, x, y);
 }
 
@@ -188,35 +190,39 @@ static int plan_gelu(struct sl_module *module, struct sl_plan *plan) {
 }
 
 /* Y, or dx. If the storage is bf16, kernels round it only in the pass that rounds x or dy, too. */
-static struct sl_out gelu_out(struct sl_context *context, bool rounds, float *y) {
-    return rounds || context->storage == SL_F32 ? sl_left_out(context, y) : sl_out_f32(y);
+static struct sl_out gelu_out(const struct sl_context *context, bool rounds, struct sl_result *y) {
+    return rounds || context->storage == SL_F32 ? sl_result_out(y) : sl_out_f32(y->floats);
 }
 
-static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    uint16_t *x_stored = sl_open_copy(context, x);
-    context->kernels->sequence->gelu_forward(sl_module_elements(module, context), sl_rows_f32(x), x_stored,
-                                             gelu_out(context, x_stored != NULL, y));
+static int gelu_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                        struct sl_result *y) {
+    const bool open = x.form == SL_OPEN;
+    context->kernels->sequence->gelu_forward(sl_module_elements(module, context), sl_given_rows(x),
+                                             open ? x.halves : NULL, gelu_out(context, open, y));
     return SL_OK;
 }
 
-static int gelu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                               const float *dy, float *dx) {
+static int gelu_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                               struct sl_given dy, struct sl_result *dx) {
     const size_t n = sl_module_elements(module, context);
-    const bool rounds = context->saved.x != SL_F32 && context->result && context->result->stored;
-    struct sl_rows in = sl_saved_x(context, x);
-    if (!rounds) in = sl_rows_f32(sl_widen(context, &((const struct gelu *)module)->whole_x, n, in));
-    if (dx) context->kernels->sequence->gelu_backward(n, in, sl_rows_f32(dy), gelu_out(context, rounds, dx));
+    if (!dx) return SL_OK;
+    const bool rounds = !x.floats && dx->halves;
+    if (!rounds) x = sl_given_f32(sl_widen(context, &((const struct gelu *)module)->whole_x, n, x));
+    context->kernels->sequence->gelu_backward(n, sl_given_rows(x), sl_given_rows(dy), gelu_out(context, rounds, dx));
     return SL_OK;
 }
 
-static int erf_gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    context->kernels->published->erf_gelu_forward(sl_module_elements(module, context), x, y);
+static int erf_gelu_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                            struct sl_result *y) {
+    context->kernels->published->erf_gelu_forward(sl_module_elements(module, context), x.floats, y->floats);
     return SL_OK;
 }
 
-static int erf_gelu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                   const float *dy, float *dx) {
-    if (dx) context->kernels->published->erf_gelu_backward(sl_module_elements(module, context), x, dy, dx);
+static int erf_gelu_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                   struct sl_given dy, struct sl_result *dx) {
+    if (dx)
+        context->kernels->published->erf_gelu_backward(sl_module_elements(module, context), x.floats, dy.floats,
+                                                       dx->floats);
     return SL_OK;
 }
 

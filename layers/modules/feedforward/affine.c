@@ -45,42 +45,42 @@ static const struct sl_products *products_of(const struct sl_module *module) {
     return &((const struct sl_affine *)module)->products;
 }
 
-int sl_affine_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+int sl_affine_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                      struct sl_result *y) {
     const struct sl_products *products = products_of(module);
     if (context->unread) return SL_OK;
-    const void *a = sl_products_operand(products, context, &products->x, (size_t)context->rows * (size_t)module->in,
-                                        sl_rows_f32(x));
-    return sl_products_forward(
-        context, products, (int)sl_call_microbatches(context), a, sl_products_kernel(products, module, context),
-        is_biased(module) ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, y, context->result);
+    const void *a = sl_products_operand(products, context, &products->x, sl_module_elements(module, context), x);
+    return sl_products_forward(context, products, (int)sl_call_microbatches(context), a,
+                               sl_products_kernel(products, module, context),
+                               is_biased(module) ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, y);
 }
 
-int sl_affine_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                             const float *dy, float *dx) {
+int sl_affine_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                             struct sl_given dy, struct sl_result *dx) {
     const struct sl_products *products = products_of(module);
     (void)x;
     if (!dx) return SL_OK;
     const size_t outputs = (size_t)context->rows * (size_t)module->out;
-    const void *a = sl_products_input_operand(products, module, context, outputs, dy);
+    const void *a = sl_products_operand(products, context, &products->dy, outputs, dy);
     return sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a,
-                                      sl_products_kernel(products, module, context), false, dx, context->result);
+                                      sl_products_kernel(products, module, context), false, dx);
 }
 
-int sl_affine_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                              const float *dy) {
+int sl_affine_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                              struct sl_given dy) {
     const struct sl_products *products = products_of(module);
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     const size_t outputs = rows * (size_t)module->out;
     if (!sl_is_frozen(module, context, SL_AFFINE_KERNEL)) {
-        const void *a =
-            sl_products_operand(products, context, &products->x, rows * (size_t)module->in, sl_saved_x(context, x));
-        const void *b = sl_products_operand(products, context, &products->dy, outputs, sl_saved_dy(context, dy));
+        const void *a = sl_products_operand(products, context, &products->x, rows * (size_t)module->in, x);
+        const void *b = sl_products_operand(products, context, &products->dy, outputs, dy);
         SL_TRY(sl_products_weight_gradient(context, products, a, b, context->accumulate,
                                            sl_gradient(module, context, SL_AFFINE_KERNEL),
                                            products->sums ? sl_gradient(module, context, SL_AFFINE_BIAS) : NULL));
     }
     if (!is_biased(module) || products->sums || sl_is_frozen(module, context, SL_AFFINE_BIAS)) return SL_OK;
-    context->kernels->part_sums(1, rows, (size_t)module->out, dy, context->saved.dy != SL_F32, context->accumulate,
+    const struct sl_rows summed = sl_given_rows(dy);
+    context->kernels->part_sums(1, rows, (size_t)module->out, summed.at, summed.type != SL_F32, context->accumulate,
                                 sl_gradient(module, context, SL_AFFINE_BIAS));
     return SL_OK;
 }

@@ -30,13 +30,14 @@ int sl_affine_plan_slices(struct sl_module *module, struct sl_plan *plan, int co
 void sl_affine_release(struct sl_module *module);
 
 /* y [rows, out] = x [rows, in] kernel, plus the bias if the forward product has that epilogue. */
-int sl_affine_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y);
+int sl_affine_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                      struct sl_result *y);
 /* dx [rows, in] = dy [rows, out] kernel^T. Does nothing if DX is NULL. */
-int sl_affine_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                             const float *dy, float *dx);
+int sl_affine_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                             struct sl_given dy, struct sl_result *dx);
 /* dkernel (+)= x^T dy, one product over the rows of all microbatches of the call; dbias (+)= column sums of dy. */
-int sl_affine_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                              const float *dy);
+int sl_affine_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                              struct sl_given dy);
 
 SL_END_C
 #endif

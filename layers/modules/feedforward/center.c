@@ -31,7 +31,7 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int center_rows(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
     const struct center *own = (const struct center *)module;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in, parts = (size_t)own->parts;
     float *sums = sl_at(context, &own->sums), *each = parts > 1 ? sl_at(context, &own->part_sums) : sums;
@@ -42,10 +42,14 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
+    return center_rows(module, context, x.floats, y->floats);
+}
+
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     (void)x;
-    return dx ? forward(module, context, dy, dx) : SL_OK;
+    return dx ? center_rows(module, context, dy.floats, dx->floats) : SL_OK;
 }
 
 static const struct sl_module_type center = {.name = "center",

@@ -108,29 +108,29 @@ static struct sl_context rows_alone(const struct sl_context *context, size_t row
     struct sl_context alone = *context;
     alone.rows = (int)rows;
     alone.wgrad_group = 1;
-    alone.storage = alone.saved.x = alone.saved.dy = SL_F32;
+    alone.storage = SL_F32;
     return alone;
 }
 
 /* EXPERT's rows of X [rows, columns], in the type of products' operands. */
 static const void *operand_of(const struct sl_module *module, const struct sl_context *context,
-                              const struct sl_place *room, size_t expert, size_t columns, const float *x) {
+                              const struct sl_place *room, size_t expert, size_t columns, struct sl_given x) {
     const size_t count = rows_of_one(module, context) * columns;
-    return sl_products_operand(&own(module)->products, context, room, count, sl_rows_f32(x + expert * count));
+    return sl_products_operand(&own(module)->products, context, room, count, sl_given_from(x, expert * count));
 }
 
 /* ---- communication ---- */
 
 /* Sets *ALL [rows, whole] to all columns of DY [rows, out]. */
-static int gather_gradient(const struct sl_module *module, struct sl_context *context, const float *dy,
-                           const float **all) {
+static int gather_gradient(const struct sl_module *module, struct sl_context *context, struct sl_given dy,
+                           struct sl_given *all) {
     const struct sl_group *peers = sl_group_of(context, own(module)->group);
     const size_t shape[] = {(size_t)context->rows, (size_t)module->out};
     *all = dy;
     if (!peers) return SL_OK;
     float *columns = sl_at(context, &own(module)->columns);
-    *all = columns;
-    return sl_communicate(context, sl_describe_all_gather_dim(peers, SL_F32, dy, columns, 2, shape, 1));
+    *all = sl_given_f32(columns);
+    return sl_communicate(context, sl_describe_all_gather_dim(peers, SL_F32, dy.floats, columns, 2, shape, 1));
 }
 
 /* ---- forward and backward ---- */
@@ -148,7 +148,7 @@ static int add_up(const struct sl_module *module, struct sl_context *context, co
 }
 
 /* EXPERT's SHARE [rows, whole]: the product of this coordinate's columns of X. */
-static int multiply(const struct sl_module *module, struct sl_context *context, size_t expert, const float *x,
+static int multiply(const struct sl_module *module, struct sl_context *context, size_t expert, struct sl_given x,
                     float *share) {
     const struct expert_dense *dense = own(module);
     const struct sl_products *products = &dense->products;
@@ -156,36 +156,38 @@ static int multiply(const struct sl_module *module, struct sl_context *context, 
     const void *kernel = kernel_of(module, context, expert);
     struct sl_context alone = rows_alone(context, rows);
     if (dense->leaves.count > 1)
-        return sl_leaf_products_forward(&alone, &dense->leaves, products, x + expert * rows * in, kernel, share);
+        return sl_leaf_products_forward(&alone, &dense->leaves, products, sl_given_from(x, expert * rows * in), kernel,
+                                        share);
     return sl_products_forward(context, products, 1, operand_of(module, context, &products->x, expert, in, x), kernel,
-                               bias_of(module, context, expert), share, NULL);
+                               bias_of(module, context, expert), SL_INTO(share));
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const struct expert_dense *dense = own(module);
     const size_t count = rows_of_one(module, context) * (size_t)dense->whole;
-    float *share = dense->group < 0 ? y : sl_at(context, &dense->columns);
+    float *share = dense->group < 0 ? y->floats : sl_at(context, &dense->columns);
     for (size_t e = 0; e < dense->here; e++) SL_TRY(multiply(module, context, e, x, share + e * count));
-    return dense->adds_up ? add_up(module, context, share, y) : SL_OK;
+    return dense->adds_up ? add_up(module, context, share, y->floats) : SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     const struct expert_dense *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t count = rows_of_one(module, context) * (size_t)module->in;
     struct sl_context alone = rows_alone(context, rows_of_one(module, context));
-    const float *all;
+    struct sl_given all;
     (void)x;
     if (!dx) return SL_OK; /* peers do not need it either: they are in the same stage */
     SL_TRY(gather_gradient(module, context, dy, &all));
     for (size_t e = 0; e < dense->here; e++) {
         const void *a = operand_of(module, context, &products->dy, e, (size_t)dense->whole, all);
         const void *kernel = kernel_of(module, context, e);
+        float *to = dx->floats + e * count;
         if (dense->leaves.count > 1)
-            SL_TRY(sl_leaf_products_input_gradient(&alone, &dense->leaves, products, a, kernel, dx + e * count));
+            SL_TRY(sl_leaf_products_input_gradient(&alone, &dense->leaves, products, a, kernel, to));
         else
-            SL_TRY(sl_products_input_gradient(context, products, 1, a, kernel, false, dx + e * count, NULL));
+            SL_TRY(sl_products_input_gradient(context, products, 1, a, kernel, false, SL_INTO(to)));
     }
     return SL_OK;
 }
@@ -197,8 +199,8 @@ static float *gradients(const struct sl_module *module, const struct sl_context 
 }
 
 /* KERNEL (+)= X^T B over ROWS rows; X is float32, A is X as an operand. */
-static int add_kernel_gradient(const struct sl_module *module, struct sl_context *context, size_t rows, const float *x,
-                               const void *a, const void *b, bool accumulate, float *kernel) {
+static int add_kernel_gradient(const struct sl_module *module, struct sl_context *context, size_t rows,
+                               struct sl_given x, const void *a, const void *b, bool accumulate, float *kernel) {
     const struct expert_dense *dense = own(module);
     struct sl_context alone = rows_alone(context, rows);
     if (dense->leaves.count > 1)
@@ -209,12 +211,12 @@ static int add_kernel_gradient(const struct sl_module *module, struct sl_context
 
 /* Adds the gradients of one microbatch. */
 static int add_weight_gradients(const struct sl_module *module, struct sl_context *context, bool accumulate,
-                                const float *x, const float *dy) {
+                                struct sl_given x, struct sl_given dy) {
     const struct expert_dense *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t rows = rows_of_one(module, context) / dense->apart, whole = (size_t)dense->whole;
     const size_t in = (size_t)module->in, bytes = sl_dtype_size(products->weight_gradient.dtype);
-    const float *all;
+    struct sl_given all;
     SL_TRY(gather_gradient(module, context, dy, &all));
     for (size_t e = 0; e < dense->here; e++) {
         const bool trains = !sl_is_frozen(module, context, SL_AFFINE_KERNEL);
@@ -225,22 +227,23 @@ static int add_weight_gradients(const struct sl_module *module, struct sl_contex
             float *kernel = gradients(module, context, SL_AFFINE_KERNEL, part);
             float *bias = gradients(module, context, SL_AFFINE_BIAS, part);
             if (kernel)
-                SL_TRY(add_kernel_gradient(module, context, rows, x + first * in, a ? a + begin * in : NULL,
-                                           b + begin * whole, accumulate, kernel + e * kernel_size(module)));
-            if (bias) context->kernels->column_sums(rows, whole, all + first * whole, accumulate, bias + e * whole);
+                SL_TRY(add_kernel_gradient(module, context, rows, sl_given_from(x, first * in),
+                                           a ? a + begin * in : NULL, b + begin * whole, accumulate,
+                                           kernel + e * kernel_size(module)));
+            if (bias)
+                context->kernels->column_sums(rows, whole, all.floats + first * whole, accumulate, bias + e * whole);
         }
     }
     return SL_OK;
 }
 
 /* An expert's rows in different microbatches are not contiguous: each microbatch has its own product. */
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
-    const size_t rows = (size_t)context->rows;
-    for (int m = 0; m < context->wgrad_group; m++, dy += rows * (size_t)module->out) {
-        SL_TRY(add_weight_gradients(module, context, context->accumulate || m > 0, x, dy));
-        if (x) x += rows * (size_t)module->in;
-    }
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
+    const size_t rows = (size_t)context->rows, in = (size_t)module->in, out = (size_t)module->out;
+    for (size_t m = 0; m < (size_t)context->wgrad_group; m++)
+        SL_TRY(add_weight_gradients(module, context, context->accumulate || m > 0, sl_given_from(x, m * rows * in),
+                                    sl_given_from(dy, m * rows * out)));
     return SL_OK;
 }
 

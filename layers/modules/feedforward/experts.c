@@ -245,7 +245,7 @@ static int multiply_router(const struct sl_module *module, struct sl_context *co
     const struct experts *experts = own(module);
     const float *kernel = sl_value(module, context, 0);
     if (has_leaves(module))
-        return sl_leaf_products_forward(context, &experts->leaves, &experts->router, x, kernel, logits);
+        return sl_leaf_products_forward(context, &experts->leaves, &experts->router, sl_given_f32(x), kernel, logits);
     const struct sl_gemm *gemm = &experts->router.forward;
     return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, x, kernel, NULL, false, logits));
 }
@@ -274,11 +274,9 @@ static int add_router_gradient(const struct sl_module *module, struct sl_context
     const struct experts *experts = own(module);
     const float *dy = at(module, context, D_LOGITS);
     float *gradient = sl_gradient(module, context, 0);
-    struct sl_context floats = *context;
-    floats.storage = floats.saved.x = SL_F32;
     if (has_leaves(module))
-        return sl_leaf_products_weight_gradient(&floats, &experts->leaves, &experts->router, x, dy, context->accumulate,
-                                                gradient);
+        return sl_leaf_products_weight_gradient(context, &experts->leaves, &experts->router, sl_given_f32(x), dy,
+                                                context->accumulate, gradient);
     const struct sl_gemm *gemm = &experts->router.weight_gradient;
     return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, x, dy, NULL, context->accumulate, gradient));
 }
@@ -329,32 +327,32 @@ static int route(const struct sl_module *module, struct sl_context *context, con
 
 static int experts_forward(const struct sl_module *module, struct sl_context *context) {
     struct sl_context slots = over_slots(module, context);
-    return sl_module_forward(module->child[EXPERTS], &slots, at(module, context, TAKEN),
-                             before(module, context, RETURNED));
+    return sl_module_forward(module->child[EXPERTS], &slots, sl_given_f32(at(module, context, TAKEN)),
+                             SL_INTO(before(module, context, RETURNED)));
 }
 
 /* Adds the shared MLP's result for X to Y. */
-static int add_shared(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int add_shared(const struct sl_module *module, struct sl_context *context, struct sl_given x, float *y) {
     if (module->children == SHARED) return SL_OK;
     float *part = at(module, context, PART);
-    SL_TRY(sl_module_forward_last(module->child[SHARED], context, x, part));
-    if (!context->unread) context->kernels->add((size_t)context->rows * (size_t)module->in, part, y);
+    SL_TRY(sl_module_forward_last(module->child[SHARED], context, x, SL_INTO(part)));
+    if (!context->unread) context->kernels->add(sl_module_elements(module, context), part, y);
     return SL_OK;
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const struct sl_routing *routing = &own(module)->routing;
     const struct sl_expert_kernels *kernels = context->kernels->experts;
     const size_t columns = (size_t)module->in;
-    SL_TRY(route(module, context, x));
-    kernels->dispatch(routing, columns, at(module, context, PAIR_OF), NULL, x, before(module, context, TAKEN));
+    SL_TRY(route(module, context, x.floats));
+    kernels->dispatch(routing, columns, at(module, context, PAIR_OF), NULL, x.floats, before(module, context, TAKEN));
     SL_TRY(send_there(module, context, TAKEN));
     SL_TRY(experts_forward(module, context));
     SL_TRY(send_back(module, context, RETURNED));
     if (!context->unread)
         kernels->combine(routing, columns, at(module, context, SLOT_OF), at(module, context, GATES),
-                         at(module, context, RETURNED), y);
-    return add_shared(module, context, x, y);
+                         at(module, context, RETURNED), y->floats);
+    return add_shared(module, context, x, y->floats);
 }
 
 /* ---- backward ---- */
@@ -377,43 +375,44 @@ static int route_backward(const struct sl_module *module, struct sl_context *con
 
 static int experts_backward_input(const struct sl_module *module, struct sl_context *context, bool dx) {
     struct sl_context slots = over_slots(module, context);
-    return sl_module_backward_input(module->child[EXPERTS], &slots, at(module, context, TAKEN),
-                                    at(module, context, D_MADE), dx ? before(module, context, D_SENT) : NULL);
+    return sl_module_backward_input(module->child[EXPERTS], &slots, sl_given_f32(at(module, context, TAKEN)),
+                                    sl_given_f32(at(module, context, D_MADE)),
+                                    dx ? SL_INTO(before(module, context, D_SENT)) : NULL);
 }
 
 /* Adds the shared MLP's part to DX, which may be NULL. */
-static int shared_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                 const float *dy, float *dx) {
+static int shared_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                 struct sl_given dy, float *dx) {
     if (module->children == SHARED) return SL_OK;
-    float *part = dx ? at(module, context, PART) : NULL;
-    SL_TRY(sl_module_backward_input(module->child[SHARED], context, x, dy, part));
-    if (dx) context->kernels->add((size_t)context->rows * (size_t)module->in, part, dx);
+    float *part = at(module, context, PART);
+    SL_TRY(sl_module_backward_input(module->child[SHARED], context, x, dy, dx ? SL_INTO(part) : NULL));
+    if (dx) context->kernels->add(sl_module_elements(module, context), part, dx);
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     const struct sl_routing *routing = &own(module)->routing;
     const struct sl_expert_kernels *kernels = context->kernels->experts;
     const size_t columns = (size_t)module->in;
-    SL_TRY(route_backward(module, context, dy));
-    kernels->dispatch(routing, columns, at(module, context, PAIR_OF), at(module, context, GATES), dy,
+    SL_TRY(route_backward(module, context, dy.floats));
+    kernels->dispatch(routing, columns, at(module, context, PAIR_OF), at(module, context, GATES), dy.floats,
                       before(module, context, D_MADE));
     SL_TRY(send_there(module, context, D_MADE));
     SL_TRY(experts_backward_input(module, context, dx != NULL));
     if (!dx) return shared_backward_input(module, context, x, dy, NULL);
     SL_TRY(send_back(module, context, D_SENT));
-    kernels->combine(routing, columns, at(module, context, SLOT_OF), NULL, at(module, context, D_SENT), dx);
-    SL_TRY(add_router_dx(module, context, dx));
-    return shared_backward_input(module, context, x, dy, dx);
+    kernels->combine(routing, columns, at(module, context, SLOT_OF), NULL, at(module, context, D_SENT), dx->floats);
+    SL_TRY(add_router_dx(module, context, dx->floats));
+    return shared_backward_input(module, context, x, dy, dx->floats);
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     struct sl_context slots = over_slots(module, context);
-    if (!sl_is_frozen(module, context, 0)) SL_TRY(add_router_gradient(module, context, x));
-    SL_TRY(sl_module_backward_weight(module->child[EXPERTS], &slots, at(module, context, TAKEN),
-                                     at(module, context, D_MADE)));
+    if (!sl_is_frozen(module, context, 0)) SL_TRY(add_router_gradient(module, context, x.floats));
+    SL_TRY(sl_module_backward_weight(module->child[EXPERTS], &slots, sl_given_f32(at(module, context, TAKEN)),
+                                     sl_given_f32(at(module, context, D_MADE))));
     return module->children == SHARED ? SL_OK : sl_module_backward_weight(module->child[SHARED], context, x, dy);
 }
 

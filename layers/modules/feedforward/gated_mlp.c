@@ -88,45 +88,43 @@ static void gate(const void *arg, size_t first, size_t end) {
                              sl_out_from(g->tensor[INSIDE], first));
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     struct gates gates = {.kernels = context->kernels->published};
     for (int i = GATE; i <= UP; i++)
-        SL_TRY(sl_forward_kept(module->child[i], context, NULL, x, kept_of(module, (enum tensor)i), &gates.tensor[i]));
+        SL_TRY(sl_forward_kept(module->child[i], context, x, kept_of(module, (enum tensor)i), &gates.tensor[i]));
     gates.tensor[INSIDE] = sl_kept_out(context, kept_of(module, INSIDE));
     sl_share(context, elements(module, context), 1, gate, &gates);
-    return sl_kept_forward(module->child[DOWN], context, kept_of(module, INSIDE), true, y);
+    return sl_module_forward_last(module->child[DOWN], context, sl_kept_given(context, kept_of(module, INSIDE)), y);
 }
 
 /* TENSOR as an earlier call has saved it. */
-static struct sl_rows saved(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+static struct sl_given saved(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     return sl_kept_saved(context, kept_of(module, tensor));
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     float *part = at(module, context, PART);
-    struct sl_result *const result = context->result;
-    context->result = NULL; /* the children's results are summands */
-    SL_TRY(sl_saved_backward_input(module->child[DOWN], context, saved(module, context, INSIDE), dy, part));
-    context->kernels->published->gate_backward(
-        elements(module, context), saved(module, context, GATES), saved(module, context, UPS), part,
-        sl_kept_out(context, kept_of(module, D_GATES)), sl_kept_out(context, kept_of(module, D_UPS)));
-    for (int i = GATE; i <= UP; i++) {
-        float *to = !dx ? NULL : i == GATE ? dx : part;
-        SL_TRY(sl_kept_backward_input(module->child[i], context, sl_saved_x(context, x),
-                                      kept_of(module, (enum tensor)(D_GATES + i)), to));
+    SL_TRY(sl_module_backward_input(module->child[DOWN], context, saved(module, context, INSIDE), dy, SL_INTO(part)));
+    context->kernels->published->gate_backward(elements(module, context), sl_given_rows(saved(module, context, GATES)),
+                                               sl_given_rows(saved(module, context, UPS)), part,
+                                               sl_kept_out(context, kept_of(module, D_GATES)),
+                                               sl_kept_out(context, kept_of(module, D_UPS)));
+    for (int i = GATE; i <= UP; i++) { /* both results are summands */
+        const struct sl_given d = sl_kept_given(context, kept_of(module, (enum tensor)(D_GATES + i)));
+        SL_TRY(sl_module_backward_input(module->child[i], context, x, d,
+                                        dx ? SL_INTO(i == GATE ? dx->floats : part) : NULL));
     }
-    if (dx) sl_add_result(context, result, (size_t)context->rows * (size_t)module->in, part, dx);
+    if (dx) sl_add_result(context, sl_module_elements(module, context), part, dx);
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     for (int i = GATE; i <= UP; i++)
-        SL_TRY(sl_saved_backward_weight(module->child[i], context, sl_saved_x(context, x),
-                                        saved(module, context, (enum tensor)(D_GATES + i))));
-    return sl_saved_backward_weight(module->child[DOWN], context, saved(module, context, INSIDE),
-                                    sl_saved_dy(context, dy));
+        SL_TRY(sl_backward_weight_groups(module->child[i], context, x,
+                                         saved(module, context, (enum tensor)(D_GATES + i))));
+    return sl_backward_weight_groups(module->child[DOWN], context, saved(module, context, INSIDE), dy);
 }
 
 static const struct sl_module_type type = {.name = "gated_mlp",

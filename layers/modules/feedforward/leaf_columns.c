@@ -54,13 +54,13 @@ static const void *kernel_of(const struct sl_context *context, const struct sl_l
 
 /* Slice I of DY, in the type OPERAND; if DY is bf16, in bf16. */
 static const void *pack(const struct sl_context *context, const struct sl_leaf_columns *columns, enum sl_dtype operand,
-                        size_t rows, int i, const void *dy, bool half) {
+                        size_t rows, int i, struct sl_rows dy) {
     void *room = sl_at(context, &columns->packed);
-    if (!half && operand == SL_BF16)
-        context->kernels->sequence->round_block(rows, columns->width, (const float *)dy + before(columns, i),
+    if (dy.type == SL_F32 && operand == SL_BF16)
+        context->kernels->sequence->round_block(rows, columns->width, (const float *)dy.at + before(columns, i),
                                                 all_of(columns), room, columns->width);
     else
-        cut(context, columns, rows, i, dy, half, room);
+        cut(context, columns, rows, i, dy.at, dy.type == SL_BF16, room);
     return room;
 }
 
@@ -72,39 +72,41 @@ int sl_leaf_columns_forward(struct sl_context *context, const struct sl_leaf_col
     float *slice = sl_at(context, &columns->packed);
     for (int i = 0; i < columns->count; i++) {
         const void *b = kernel_of(context, columns, products, i, kernel);
-        SL_TRY(sl_products_forward(context, products, (int)sl_call_microbatches(context), x, b, NULL, slice, NULL));
+        SL_TRY(sl_products_forward(context, products, (int)sl_call_microbatches(context), x, b, NULL, SL_INTO(slice)));
         context->kernels->sequence->copy_block(rows, width, slice, width, y + before(columns, i), all_of(columns));
     }
     return SL_OK;
 }
 
 int sl_leaf_columns_input_gradient(struct sl_context *context, const struct sl_leaf_columns *columns,
-                                   const struct sl_products *products, const float *dy, const void *kernel, float *dx) {
+                                   const struct sl_products *products, struct sl_given dy, const void *kernel,
+                                   float *dx) {
     const enum sl_dtype operand = products->input_gradient.dtype;
     const size_t rows = (size_t)context->rows;
-    const uint16_t *stored = operand == SL_BF16 ? sl_rounded_rows(context, rows * all_of(columns), dy) : NULL;
+    const struct sl_rows given = operand == SL_BF16 && dy.halves ? sl_rows_bf16(dy.halves) : sl_given_rows(dy);
     const struct sl_tree tree = {context->kernels, rows * columns->in, dx, sl_at(context, &columns->waiting)};
     for (int i = 0; i < columns->count; i++) {
-        const void *a = pack(context, columns, operand, rows, i, stored ? (const void *)stored : dy, stored != NULL);
+        const void *a = pack(context, columns, operand, rows, i, given);
         const void *b = kernel_of(context, columns, products, i, kernel);
         SL_TRY(sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), a, b, false,
-                                          sl_tree_summand(&tree, i), NULL));
+                                          SL_INTO(sl_tree_summand(&tree, i))));
         sl_tree_add(&tree, i);
     }
     return SL_OK;
 }
 
 int sl_leaf_columns_weight_gradient(struct sl_context *context, const struct sl_leaf_columns *columns,
-                                    const struct sl_products *products, const void *x, const void *dy, bool half,
+                                    const struct sl_products *products, const void *x, struct sl_given dy,
                                     float *gradient) {
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const enum sl_dtype operand = products->weight_gradient.dtype;
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group, in = columns->in, width = columns->width;
-    const bool widens = half && operand == SL_F32 && !products->widens_weight;
+    const struct sl_rows given = sl_given_rows(dy);
+    const bool widens = given.type == SL_BF16 && operand == SL_F32 && !products->widens_weight;
     float *slice = sl_at(context, &columns->kernel);
     for (int i = 0; i < columns->count; i++) {
-        const void *b = pack(context, columns, operand, rows, i, dy, half);
-        if (widens) b = sl_widen(context, &products->dy, rows * width, sl_rows_bf16(b));
+        const void *b = pack(context, columns, operand, rows, i, given);
+        if (widens) b = sl_widen(context, &products->dy, rows * width, sl_given_bf16(b));
         if (context->accumulate) cut(context, columns, in, i, gradient, false, slice);
         SL_TRY(sl_products_weight_gradient(context, products, x, b, context->accumulate, slice, NULL));
         kernels->copy_block(in, width, slice, width, gradient + before(columns, i), all_of(columns));

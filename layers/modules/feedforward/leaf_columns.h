@@ -30,11 +30,11 @@ int sl_leaf_columns_forward(struct sl_context *context, const struct sl_leaf_col
                             const struct sl_products *products, const void *x, const void *kernel, float *y);
 /* DX [rows, in] = DY [rows, out] KERNEL^T. */
 int sl_leaf_columns_input_gradient(struct sl_context *context, const struct sl_leaf_columns *columns,
-                                   const struct sl_products *products, const float *dy, const void *kernel, float *dx);
-/* GRADIENT [in, out] (+)= X^T DY over the context's microbatches. X is from sl_products_input; DY is W's argument, bf16
- * if HALF. */
+                                   const struct sl_products *products, struct sl_given dy, const void *kernel,
+                                   float *dx);
+/* GRADIENT [in, out] (+)= X^T DY over the context's microbatches. X is an operand; DY is W's argument. */
 int sl_leaf_columns_weight_gradient(struct sl_context *context, const struct sl_leaf_columns *columns,
-                                    const struct sl_products *products, const void *x, const void *dy, bool half,
+                                    const struct sl_products *products, const void *x, struct sl_given dy,
                                     float *gradient);
 
 SL_END_C

@@ -38,34 +38,35 @@ static const void *kernel_of(const struct sl_leaf_products *leaves, const struct
     return (const char *)kernel + before(leaves, i) * leaves->out * sl_dtype_size(products->kernel);
 }
 
-/* Slice I of X [rows, in], bf16 if HALF, in the operands' type; if X is bf16, in bf16. Two bf16 elements move as a
+/* Slice I of X [rows, in] in the operands' type; if X is bf16, in bf16. Two bf16 elements move as a
  * float. */
 static const void *pack(const struct sl_context *context, const struct sl_leaf_products *leaves, enum sl_dtype operand,
-                        size_t rows, int i, const void *x, bool half) {
+                        size_t rows, int i, struct sl_rows x) {
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t width = leaves->width, in = width * (size_t)leaves->count, first = before(leaves, i);
     void *room = sl_at(context, &leaves->packed);
-    if (half)
-        kernels->copy_block(rows, width / 2, (const float *)x + first / 2, in / 2, room, width / 2);
+    const float *at = x.at;
+    if (x.type == SL_BF16)
+        kernels->copy_block(rows, width / 2, at + first / 2, in / 2, room, width / 2);
     else if (operand == SL_BF16)
-        kernels->round_block(rows, width, (const float *)x + first, in, room, width);
+        kernels->round_block(rows, width, at + first, in, room, width);
     else
-        kernels->copy_block(rows, width, (const float *)x + first, in, room, width);
+        kernels->copy_block(rows, width, at + first, in, room, width);
     return room;
 }
 
 /* ---- products ---- */
 
 int sl_leaf_products_forward(struct sl_context *context, const struct sl_leaf_products *leaves,
-                             const struct sl_products *products, const float *x, const void *kernel, float *y) {
+                             const struct sl_products *products, struct sl_given x, const void *kernel, float *y) {
     const enum sl_dtype operand = products->forward.dtype;
-    const size_t rows = (size_t)context->rows, in = leaves->width * (size_t)leaves->count;
-    const uint16_t *stored = operand == SL_BF16 ? sl_rounded_rows(context, rows * in, x) : NULL;
+    const size_t rows = (size_t)context->rows;
+    const struct sl_rows given = operand == SL_BF16 && x.halves ? sl_rows_bf16(x.halves) : sl_given_rows(x);
     const struct sl_tree tree = {context->kernels, rows * leaves->out, y, sl_at(context, &leaves->waiting)};
     for (int i = 0; i < leaves->count; i++) {
-        const void *a = pack(context, leaves, operand, rows, i, stored ? (const void *)stored : x, stored != NULL);
+        const void *a = pack(context, leaves, operand, rows, i, given);
         SL_TRY(sl_products_forward(context, products, (int)sl_call_microbatches(context), a,
-                                   kernel_of(leaves, products, i, kernel), NULL, sl_tree_summand(&tree, i), NULL));
+                                   kernel_of(leaves, products, i, kernel), NULL, SL_INTO(sl_tree_summand(&tree, i))));
         sl_tree_add(&tree, i);
     }
     return SL_OK;
@@ -77,22 +78,23 @@ int sl_leaf_products_input_gradient(struct sl_context *context, const struct sl_
     float *slice = sl_at(context, &leaves->packed);
     for (int i = 0; i < leaves->count; i++) {
         SL_TRY(sl_products_input_gradient(context, products, (int)sl_call_microbatches(context), dy,
-                                          kernel_of(leaves, products, i, kernel), false, slice, NULL));
+                                          kernel_of(leaves, products, i, kernel), false, SL_INTO(slice)));
         context->kernels->sequence->copy_block(rows, leaves->width, slice, leaves->width, dx + before(leaves, i), in);
     }
     return SL_OK;
 }
 
 int sl_leaf_products_weight_gradient(struct sl_context *context, const struct sl_leaf_products *leaves,
-                                     const struct sl_products *products, const float *x, const void *dy,
+                                     const struct sl_products *products, struct sl_given x, const void *dy,
                                      bool accumulate, float *gradient) {
-    const bool half = context->saved.x == SL_BF16, reads = products->widens_weight;
+    const struct sl_rows given = sl_given_rows(x);
+    const bool half = given.type == SL_BF16, reads = products->widens_weight;
     const enum sl_dtype operand = products->weight_gradient.dtype;
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     for (int i = 0; i < leaves->count; i++) {
-        const void *a = pack(context, leaves, operand, rows, i, x, half);
+        const void *a = pack(context, leaves, operand, rows, i, given);
         if (half && operand == SL_F32 && !reads)
-            a = sl_widen(context, &products->x, rows * leaves->width, sl_rows_bf16(a));
+            a = sl_widen(context, &products->x, rows * leaves->width, sl_given_bf16(a));
         SL_TRY(sl_products_weight_gradient(context, products, a, dy, accumulate,
                                            gradient + before(leaves, i) * leaves->out, NULL));
     }

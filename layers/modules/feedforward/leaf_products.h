@@ -25,13 +25,13 @@ int sl_leaf_products_plan(struct sl_leaf_products *leaves, struct sl_plan *plan,
 
 /* Y [rows, out] = X [rows, in] KERNEL, which has the type products->kernel. */
 int sl_leaf_products_forward(struct sl_context *context, const struct sl_leaf_products *leaves,
-                             const struct sl_products *products, const float *x, const void *kernel, float *y);
+                             const struct sl_products *products, struct sl_given x, const void *kernel, float *y);
 /* DX [rows, in] = DY KERNEL^T; DY is an operand. */
 int sl_leaf_products_input_gradient(struct sl_context *context, const struct sl_leaf_products *leaves,
                                     const struct sl_products *products, const void *dy, const void *kernel, float *dx);
-/* GRADIENT [in, out] (+)= X^T DY; X has its saved type, DY is from sl_products_gradient or an operand. */
+/* GRADIENT [in, out] (+)= X^T DY; DY is an operand. */
 int sl_leaf_products_weight_gradient(struct sl_context *context, const struct sl_leaf_products *leaves,
-                                     const struct sl_products *products, const float *x, const void *dy,
+                                     const struct sl_products *products, struct sl_given x, const void *dy,
                                      bool accumulate, float *gradient);
 
 SL_END_C

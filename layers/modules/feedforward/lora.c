@@ -64,42 +64,43 @@ static int plan_a(struct sl_module *module, struct sl_plan *plan) {
                                  SL_EPILOGUE_NONE);
 }
 
-static int multiply_a(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int multiply_a(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                      struct sl_result *y) {
     const struct factor *factor = factor_of(module);
     const struct sl_products *products = &factor->affine.products;
     if (factor->rows.count == 1) return sl_affine_forward(module, context, x, y);
     if (context->unread) return SL_OK;
     return sl_leaf_products_forward(context, &factor->rows, products, x, sl_products_kernel(products, module, context),
-                                    y);
+                                    y->floats);
 }
 
-static int forward_a(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward_a(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                     struct sl_result *y) {
     SL_TRY(multiply_a(module, context, x, y));
-    return sum(module, context, module->out, y);
+    return sum(module, context, module->out, y->floats);
 }
 
-static int backward_input_a(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                            float *dx) {
+static int backward_input_a(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                            struct sl_given dy, struct sl_result *dx) {
     const struct factor *factor = factor_of(module);
     const struct sl_products *products = &factor->affine.products;
     if (factor->rows.count == 1 || !dx) return sl_affine_backward_input(module, context, x, dy, dx);
     const size_t outputs = (size_t)context->rows * (size_t)module->out;
     return sl_leaf_products_input_gradient(context, &factor->rows, products,
-                                           sl_products_input_operand(products, module, context, outputs, dy),
-                                           sl_products_kernel(products, module, context), dx);
+                                           sl_products_operand(products, context, &products->dy, outputs, dy),
+                                           sl_products_kernel(products, module, context), dx->floats);
 }
 
-static int backward_weight_a(const struct sl_module *module, struct sl_context *context, const float *x,
-                             const float *dy) {
+static int backward_weight_a(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                             struct sl_given dy) {
     const struct factor *factor = factor_of(module);
     const struct sl_products *products = &factor->affine.products;
     if (factor->rows.count == 1) return sl_affine_backward_weight(module, context, x, dy);
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK;
     const size_t outputs = (size_t)context->rows * (size_t)context->wgrad_group * (size_t)module->out;
-    return sl_leaf_products_weight_gradient(
-        context, &factor->rows, products, x,
-        sl_products_operand(products, context, &products->dy, outputs, sl_saved_dy(context, dy)), context->accumulate,
-        sl_gradient(module, context, SL_AFFINE_KERNEL));
+    return sl_leaf_products_weight_gradient(context, &factor->rows, products, x,
+                                            sl_products_operand(products, context, &products->dy, outputs, dy),
+                                            context->accumulate, sl_gradient(module, context, SL_AFFINE_KERNEL));
 }
 
 /* Plans the sums over coordinates if each has all of B. */
@@ -138,63 +139,63 @@ static int plan_b(struct sl_module *module, struct sl_plan *plan) {
                                  SL_EPILOGUE_NONE);
 }
 
-static int forward_b(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward_b(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                     struct sl_result *y) {
     const struct factor *factor = factor_of(module);
     const struct sl_products *products = &factor->affine.products;
     if (factor->columns.count == 1) return sl_affine_forward(module, context, x, y);
     if (context->unread) return SL_OK;
     const size_t inputs = (size_t)context->rows * (size_t)module->in;
     return sl_leaf_columns_forward(context, &factor->columns, products,
-                                   sl_products_operand(products, context, &products->x, inputs, sl_rows_f32(x)),
-                                   sl_products_kernel(products, module, context), y);
+                                   sl_products_operand(products, context, &products->x, inputs, x),
+                                   sl_products_kernel(products, module, context), y->floats);
 }
 
-/* Sets *ALL [rows, out] to the sum of all coordinates' DY. */
-static int sum_gradients(const struct sl_module *module, struct sl_context *context, size_t rows, const float *dy,
-                         const float **all) {
+/* Makes *DY the sum of all coordinates' DY [rows, out]. */
+static int sum_gradients(const struct sl_module *module, struct sl_context *context, size_t rows, struct sl_given *dy) {
     const struct sl_group *peers = sl_group_of(context, factor_of(module)->group);
-    float *sum = peers ? sl_at(context, &factor_of(module)->all) : NULL;
-    *all = peers ? sum : dy;
+    const float *own = dy->floats;
     if (!peers) return SL_OK;
-    return sl_communicate(context, sl_describe_psum_tree(peers, SL_F32, dy, sum, rows * (size_t)module->out));
+    float *sum = sl_at(context, &factor_of(module)->all);
+    *dy = sl_given_f32(sum);
+    return sl_communicate(context, sl_describe_psum_tree(peers, SL_F32, own, sum, rows * (size_t)module->out));
 }
 
-static int backward_input_b(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                            float *dx) {
+static int backward_input_b(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                            struct sl_given dy, struct sl_result *dx) {
     const struct factor *factor = factor_of(module);
     const struct sl_products *products = &factor->affine.products;
     if (!dx) return SL_OK;
     if (factor->sums && factor->by_leaves) {
-        SL_TRY(sum_gradients(module, context, (size_t)context->rows, dy, &dy));
+        SL_TRY(sum_gradients(module, context, (size_t)context->rows, &dy));
         return sl_affine_backward_input(module, context, x, dy, dx);
     }
     if (factor->columns.count == 1)
         SL_TRY(sl_affine_backward_input(module, context, x, dy, dx));
     else
         SL_TRY(sl_leaf_columns_input_gradient(context, &factor->columns, products, dy,
-                                              sl_products_kernel(products, module, context), dx));
-    return sum(module, context, module->in, dx);
+                                              sl_products_kernel(products, module, context), dx->floats));
+    return sum(module, context, module->in, dx->floats);
 }
 
 /* Computes the gradients of B's slices, or of all of B. */
-static int backward_leaves(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_leaves(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     const struct factor *factor = factor_of(module);
     const struct sl_products *products = &factor->affine.products;
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK;
     if (factor->sums) {
-        SL_TRY(sum_gradients(module, context, rows, dy, &dy));
+        SL_TRY(sum_gradients(module, context, rows, &dy));
         return sl_affine_backward_weight(module, context, x, dy);
     }
-    const void *a =
-        sl_products_operand(products, context, &products->x, rows * (size_t)module->in, sl_saved_x(context, x));
-    return sl_leaf_columns_weight_gradient(context, &factor->columns, products, a, dy, context->saved.dy != SL_F32,
+    const void *a = sl_products_operand(products, context, &products->x, rows * (size_t)module->in, x);
+    return sl_leaf_columns_weight_gradient(context, &factor->columns, products, a, dy,
                                            sl_gradient(module, context, SL_AFFINE_KERNEL));
 }
 
-static int backward_weight_b(const struct sl_module *module, struct sl_context *context, const float *x,
-                             const float *dy) {
+static int backward_weight_b(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                             struct sl_given dy) {
     const struct factor *factor = factor_of(module);
     const struct sl_products *products = &factor->affine.products;
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
@@ -204,8 +205,8 @@ static int backward_weight_b(const struct sl_module *module, struct sl_context *
         return backward_leaves(module, context, x, dy);
     if (!factor->sums || factor->group < 0) return sl_affine_backward_weight(module, context, x, dy);
     float *share = context->accumulate ? sl_at(context, &factor->share) : gradient;
-    const void *a = sl_products_operand(products, context, &products->x, rows * in, sl_saved_x(context, x));
-    const void *b = sl_products_operand(products, context, &products->dy, rows * out, sl_saved_dy(context, dy));
+    const void *a = sl_products_operand(products, context, &products->x, rows * in, x);
+    const void *b = sl_products_operand(products, context, &products->dy, rows * out, dy);
     SL_TRY(sl_products_weight_gradient(context, products, a, b, false, share, NULL));
     SL_TRY(sl_sum_over(context, factor->group, in * out, share));
     if (context->accumulate) context->kernels->add(in * out, share, gradient);
@@ -325,47 +326,42 @@ static void scale(const struct sl_module *module, struct sl_context *context, fl
     context->kernels->sequence->scale_rows(rows, (size_t)rank_of(module), factors, h);
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const struct lora *lora = own(module);
-    struct sl_result *const result = context->result;
+    float *h = sl_kept_values(context, &lora->h), *part = sl_at(context, &lora->part);
     if (!lora->adapted) return sl_module_forward_last(module->child[DENSE], context, x, y);
-    context->result = NULL; /* the children's results are summands */
-    SL_TRY(sl_module_forward_last(module->child[DENSE], context, x, y));
-    SL_TRY(sl_module_forward(module->child[A], context, x, sl_kept_values(context, &lora->h)));
-    scale(module, context, sl_kept_values(context, &lora->h));
+    SL_TRY(sl_module_forward_last(module->child[DENSE], context, x, SL_INTO(y->floats))); /* a summand */
+    SL_TRY(sl_module_forward(module->child[A], context, x, SL_INTO(h)));
+    scale(module, context, h);
     sl_keep(context, &lora->h);
     if (context->unread) return SL_OK;
-    float *part = sl_at(context, &lora->part);
-    SL_TRY(sl_kept_forward(module->child[B], context, &lora->h, false, part));
-    sl_add_result(context, result, (size_t)context->rows * (size_t)module->out, part, y);
+    SL_TRY(sl_module_forward(module->child[B], context, sl_kept_given(context, &lora->h), SL_INTO(part)));
+    sl_add_result(context, (size_t)context->rows * (size_t)module->out, part, y);
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     const struct lora *lora = own(module);
-    struct sl_result *const result = context->result;
+    float *d_h = sl_kept_values(context, &lora->d_h), *part = sl_at(context, &lora->part);
     if (!lora->adapted) return sl_module_backward_input(module->child[DENSE], context, x, dy, dx);
-    context->result = NULL;
-    SL_TRY(sl_module_backward_input(module->child[DENSE], context, x, dy, dx));
-    float *d_h = sl_kept_values(context, &lora->d_h), *part = dx ? sl_at(context, &lora->part) : NULL;
-    SL_TRY(sl_saved_backward_input(module->child[B], context, sl_kept_saved(context, &lora->h), dy, d_h));
+    SL_TRY(sl_module_backward_input(module->child[DENSE], context, x, dy, dx ? SL_INTO(dx->floats) : NULL));
+    SL_TRY(sl_module_backward_input(module->child[B], context, sl_kept_saved(context, &lora->h), dy, SL_INTO(d_h)));
     scale(module, context, d_h);
     sl_keep(context, &lora->d_h);
-    SL_TRY(sl_kept_backward_input(module->child[A], context, sl_saved_x(context, x), &lora->d_h, part));
-    if (dx) sl_add_result(context, result, (size_t)context->rows * (size_t)module->in, part, dx);
+    SL_TRY(sl_module_backward_input(module->child[A], context, x, sl_kept_given(context, &lora->d_h),
+                                    dx ? SL_INTO(part) : NULL));
+    if (dx) sl_add_result(context, sl_module_elements(module, context), part, dx);
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     const struct lora *lora = own(module);
     SL_TRY(sl_module_backward_weight(module->child[DENSE], context, x, dy));
     if (!lora->adapted) return SL_OK;
-    SL_TRY(sl_saved_backward_weight(module->child[A], context, sl_saved_x(context, x),
-                                    sl_kept_saved(context, &lora->d_h)));
-    return sl_saved_backward_weight(module->child[B], context, sl_kept_saved(context, &lora->h),
-                                    sl_saved_dy(context, dy));
+    SL_TRY(sl_backward_weight_groups(module->child[A], context, x, sl_kept_saved(context, &lora->d_h)));
+    return sl_backward_weight_groups(module->child[B], context, sl_kept_saved(context, &lora->h), dy);
 }
 
 static const struct sl_module_type lora_type = {.name = "lora",

@@ -12,7 +12,10 @@ static int plan_loss(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                   struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const size_t rows = (size_t)context->rows;
     const int32_t *labels = context->batch.labels;
     float *losses = sl_at(context, &((const struct loss *)module)->rows);

@@ -226,18 +226,9 @@ const void *sl_products_weights(const struct sl_products *products, const struct
 }
 
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
-                                const struct sl_place *room, size_t n, struct sl_rows x) {
-    if (x.type != SL_F32) return products->takes_floats ? sl_widen(context, room, n, x) : x.at;
-    if (!rounds(products)) return x.at;
-    const uint16_t *stored = sl_rounded_rows(context, n, x.at);
-    return stored ? stored : sl_round_rows(context, n, x.at, sl_at(context, room));
-}
-
-const void *sl_products_input_operand(const struct sl_products *products, const struct sl_module *module,
-                                      struct sl_context *context, size_t n, const float *dy) {
-    const void *operand = sl_products_operand(products, context, &products->dy, n, sl_rows_f32(dy));
-    if (module->weights_follow && operand != dy) context->rounded = (struct sl_rounded){dy, operand, n, false};
-    return operand;
+                                const struct sl_place *room, size_t n, struct sl_given x) {
+    if (rounds(products)) return x.halves ? x.halves : sl_round_rows(context, n, x.floats, sl_at(context, room));
+    return x.floats || products->takes_floats ? (const void *)sl_widen(context, room, n, x) : x.halves;
 }
 
 uint16_t *sl_products_room(const struct sl_products *products, const struct sl_context *context,
@@ -272,36 +263,34 @@ static const uint16_t *rounded_bias(const struct sl_context *context, const stru
     return room;
 }
 
-/* Returns whether a product by GEMM writes only bf16, as RESULT (may be NULL) requests. If the storage is bf16, this
- * holds for all rows between modules, also at the end of a stage, so bits do not depend on the stages; otherwise for
- * rows that are read only as bf16. */
-static bool leaves_bf16(const struct sl_gemm *gemm, const struct sl_result *result) {
-    return result && result->unread && result->stored && gemm->dtype == SL_BF16 && sl_gemm_leaves_bf16(gemm->backend);
+/* Returns whether a product by GEMM writes C as bf16 alone. If the storage is bf16, this holds for all rows between
+ * modules, also at the end of a stage, so bits do not depend on the stages; otherwise for rows that are read only as
+ * bf16. */
+static bool leaves_bf16(const struct sl_gemm *gemm, const struct sl_result *c) {
+    return c->form == SL_ALONE && gemm->dtype == SL_BF16 && sl_gemm_leaves_bf16(gemm->backend);
 }
 
-/* Makes C bf16 only, as RESULT requests. */
-static void leave_bf16(struct sl_result *result, const uint16_t *bias, struct sl_gemm_arrays *arrays) {
+/* Makes the product write C as bf16 alone. */
+static void leave_bf16(struct sl_result *c, const uint16_t *bias, struct sl_gemm_arrays *arrays) {
     arrays->bias = sl_rows_bf16(bias);
-    arrays->gelu = sl_rows_bf16(result->gelu);
+    arrays->gelu = sl_rows_bf16(c->gelu);
     arrays->x = sl_rows_bf16(NULL);
-    arrays->c = sl_out_bf16(result->stored);
-    result->done = true;
+    arrays->c = sl_result_exactly(c);
 }
 
-/* Makes the product add the call's summand. A sum in floats is rounded by its owner. */
+/* Makes the product add the summand of C. A sum in floats is rounded by its owner. */
 static void add_summand(struct sl_context *context, const struct sl_products *products, const float *bias,
-                        struct sl_gemm_arrays *arrays) {
-    struct sl_summand *const summand = context->summand;
-    float *c = arrays->c.rows.at;
-    summand->done = true;
-    if (summand->stored && leaves_bf16(&products->forward, summand->result)) {
-        leave_bf16(summand->result, rounded_bias(context, products, bias), arrays);
-        arrays->x = sl_rows_bf16(summand->stored);
+                        struct sl_gemm_arrays *arrays, struct sl_result *c) {
+    const struct sl_rows stored = sl_given_stored(c->adds);
+    if (stored.type == SL_BF16 && leaves_bf16(&products->forward, c)) {
+        leave_bf16(c, rounded_bias(context, products, bias), arrays);
+        arrays->x = stored;
         return;
     }
     const size_t n = (size_t)arrays->count * (size_t)products->forward.m * (size_t)products->forward.n;
-    if (!summand->x) context->kernels->widen_bf16(n, summand->stored, c);
-    arrays->x = sl_rows_f32(summand->x ? summand->x : c);
+    if (!c->adds.floats) context->kernels->widen_bf16(n, c->adds.halves, c->floats);
+    arrays->x = sl_rows_f32(c->adds.floats ? c->adds.floats : c->floats);
+    c->made = SL_ADDED;
 }
 
 void sl_products_by_blocks(struct sl_context *context, const struct sl_blocks *kernel, size_t rows, const float *a,
@@ -312,15 +301,15 @@ void sl_products_by_blocks(struct sl_context *context, const struct sl_blocks *k
 }
 
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
-                        const void *kernel, const float *bias, float *c, struct sl_result *result) {
+                        const void *kernel, const float *bias, struct sl_result *c) {
     const struct sl_gemm *gemm = &products->forward;
     if (!gemm->backend) {
         sl_products_by_blocks(context, kernel, (size_t)count * (size_t)gemm->m, a,
-                              gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL, c);
+                              gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL, c->floats);
         return SL_OK;
     }
-    const bool widens = products->widens_forward, settles = result && (widens || sl_gemm_settles(gemm->backend));
-    struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, count * products->leaves, a, kernel, bias, false, c);
+    const bool widens = products->widens_forward, adds = sl_given_exists(c->adds);
+    struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, count * products->leaves, a, kernel, bias, false, c->floats);
     arrays.packed = reads_copy(context, products, arrays.count, kernel);
     if (arrays.packed)
         arrays.b = sl_rows_of(products->kernel, context->caches->cache[products->packed].data);
@@ -329,28 +318,29 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
     else
         arrays.b =
             sl_rows_of(gemm->dtype, sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel));
-    if (settles) {
-        arrays.c = sl_out_of(c, true, result->stored);
-        result->done = true;
-    } else if (leaves_bf16(gemm, result)) {
-        leave_bf16(result, rounded_bias(context, products, bias), &arrays);
-    } else if (context->summand && !widens && !arrays.packed && sl_gemm_adds(gemm->backend)) {
-        add_summand(context, products, bias, &arrays);
+    if (adds && !widens && !arrays.packed && sl_gemm_adds(gemm->backend)) {
+        add_summand(context, products, bias, &arrays, c);
+    } else if (!adds && c->form != SL_WHOLE && (widens || sl_gemm_settles(gemm->backend))) {
+        arrays.c = sl_out_of(c->floats, true, c->halves);
+        c->made = SL_MADE;
+    } else if (!adds && leaves_bf16(gemm, c)) {
+        leave_bf16(c, rounded_bias(context, products, bias), &arrays);
     }
     return sl_products_multiply(context, arrays.gelu.at ? &products->gelu : gemm, arrays);
 }
 
 int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
-                               const void *kernel, bool accumulate, float *c, struct sl_result *result) {
+                               const void *kernel, bool accumulate, struct sl_result *c) {
     const struct sl_gemm *gemm = &products->input_gradient;
-    struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, count * products->leaves, a, kernel, NULL, accumulate, c);
+    struct sl_gemm_arrays arrays =
+        sl_gemm_floats(gemm, count * products->leaves, a, kernel, NULL, accumulate, c->floats);
     if (products->widens_input) {
         arrays.b.type = SL_BF16;
         return sl_products_multiply(context, gemm, arrays);
     }
     arrays.b =
         sl_rows_of(gemm->dtype, sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel));
-    if (leaves_bf16(gemm, result)) leave_bf16(result, NULL, &arrays);
+    if (leaves_bf16(gemm, c)) leave_bf16(c, NULL, &arrays);
     return sl_products_multiply(context, arrays.gelu.at ? &products->slope : gemm, arrays);
 }
 

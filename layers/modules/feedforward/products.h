@@ -68,16 +68,13 @@ const void *sl_products_kernel(const struct sl_products *products, const struct 
  * at products->widened until the next call for these products. */
 const void *sl_products_weights(const struct sl_products *products, const struct sl_context *context, size_t n,
                                 const void *kernel);
-/* Returns X [n], an array of the call or a saved one, in the type read by the products. If X has another type, its
- * values are written to ROOM, which is products->x or products->dy. */
+/* Returns X [n] in the type read by the products. If X does not have it, its values are written to ROOM, which is
+ * products->x or products->dy. */
 const void *sl_products_operand(const struct sl_products *products, const struct sl_context *context,
-                                const struct sl_place *room, size_t n, struct sl_rows x);
+                                const struct sl_place *room, size_t n, struct sl_given x);
 /* Returns ROOM's address, where a kernel may write the bf16 copy of an operand; NULL if the products read floats. */
 uint16_t *sl_products_room(const struct sl_products *products, const struct sl_context *context,
                            const struct sl_place *room);
-/* As sl_products_operand, for MODULE's dy in I; ROOM is products->dy. A W that follows does not round dy again. */
-const void *sl_products_input_operand(const struct sl_products *products, const struct sl_module *module,
-                                      struct sl_context *context, size_t n, const float *dy);
 /* Sets MODULE's uses: its products may write only bf16, and may read x and dy as operands saved by the parent. dy is
  * not such an operand if a bias needs its sums. ADDS_UP: the forward product is only a summand of y, over coordinates
  * or leaves. WHOLE: the input gradient's product is all of dx. */
@@ -89,13 +86,13 @@ int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm,
 void sl_products_by_blocks(struct sl_context *context, const struct sl_blocks *kernel, size_t rows, const float *a,
                            const float *bias, float *c);
 /* C = A KERNEL, plus BIAS if it has that epilogue, by the forward product of COUNT microbatches; KERNEL has the type
- * products->kernel. Writes C in the form of RESULT if the product can; RESULT may be NULL. */
+ * products->kernel. Writes C in the form that the caller needs, and adds its summand, if the product can. */
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,
-                        const void *kernel, const float *bias, float *c, struct sl_result *result);
-/* C (+)= A KERNEL^T by the input gradient's product of COUNT microbatches; KERNEL and RESULT as above. RESULT must be
- * NULL if ACCUMULATE is set. */
+                        const void *kernel, const float *bias, struct sl_result *c);
+/* C (+)= A KERNEL^T by the input gradient's product of COUNT microbatches; KERNEL and C as above. If ACCUMULATE is
+ * set, C is floats. */
 int sl_products_input_gradient(struct sl_context *context, const struct sl_products *products, int count, const void *a,
-                               const void *kernel, bool accumulate, float *c, struct sl_result *result);
+                               const void *kernel, bool accumulate, struct sl_result *c);
 /* C (+)= A^T B by the weight gradient's product. A and B are from the functions above; if there are several leaves,
  * they are the rows of one leaf. If products->sums, the sums of B's columns are written to BIAS [out], a gradient, or
  * added to it if the context accumulates; otherwise BIAS may be NULL. */

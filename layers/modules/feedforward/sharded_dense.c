@@ -18,52 +18,51 @@
 
 /* ---- forward and backward ---- */
 
-/* Adds this coordinate's columns of the bias to Y [rows, out], segment by segment, and writes Y in the form of the
- * call's result. If rows are scattered, Y has all columns of fewer rows. */
-static void add_bias(const struct sl_module *module, struct sl_context *context, float *y) {
+/* Adds this coordinate's columns of the bias to Y [rows, out], segment by segment, and writes Y in the form that the
+ * caller needs. If rows are scattered, Y has all columns of fewer rows. */
+static void add_bias(const struct sl_module *module, struct sl_context *context, struct sl_result *y) {
     const struct sharded *dense = own(module);
     const struct sl_group *peers = sl_group_of(context, dense->group);
     const size_t segments = (size_t)dense->segments_out, parts = dense->by_rows ? (size_t)peers->size : 1;
     const size_t out = (size_t)module->out * parts, columns = out / segments;
     const size_t first = dense->scatters && !dense->by_rows ? columns * (size_t)peers->rank : 0;
     const float *bias = sl_value(module, context, SL_AFFINE_BIAS) + first;
-    struct sl_result *result = context->result;
-    const struct sl_out to = sl_result_floats(result, y);
+    const struct sl_out to = sl_result_with_floats(y);
     for (size_t s = 0; s < segments; s++)
         context->kernels->sequence->add_bias((size_t)context->rows / parts, columns,
                                              bias + s * ((size_t)dense->whole / segments), sl_out_from(to, s * columns),
                                              out);
-    if (result) result->done = true;
 }
 
 /* SHARE [rows, whole]: the product of this coordinate's columns of X. */
-static int multiply(const struct sl_module *module, struct sl_context *context, const float *x, const void *kernel,
-                    float *share) {
+static int multiply(const struct sl_module *module, struct sl_context *context, struct sl_given x, const void *kernel,
+                    struct sl_result *share) {
     const struct sharded *dense = own(module);
     const struct sl_products *products = &dense->products;
-    const size_t count = (size_t)context->rows * (size_t)module->in;
-    if (dense->leaves.count > 1) return sl_leaf_products_forward(context, &dense->leaves, products, x, kernel, share);
-    return sl_products_forward(context, products, (int)sl_call_microbatches(context),
-                               sl_products_operand(products, context, &products->x, count, sl_rows_f32(x)), kernel,
-                               dense->biased ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, share,
-                               dense->adds_up ? NULL : context->result);
+    if (dense->leaves.count > 1)
+        return sl_leaf_products_forward(context, &dense->leaves, products, x, kernel, share->floats);
+    return sl_products_forward(
+        context, products, (int)sl_call_microbatches(context),
+        sl_products_operand(products, context, &products->x, sl_module_elements(module, context), x), kernel,
+        dense->biased ? sl_value(module, context, SL_AFFINE_BIAS) : NULL, share);
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const struct sharded *dense = own(module);
     const void *kernel;
     if (context->unread) return SL_OK;
-    float *share = dense->scatters ? sl_at(context, &dense->columns) : y;
     SL_TRY(sl_sharded_kernel(module, context, &kernel));
+    if (!dense->adds_up) return multiply(module, context, x, kernel, y);
+    float *share = dense->scatters ? sl_at(context, &dense->columns) : y->floats;
     if (dense->pieces > 1) {
-        const size_t count = (size_t)context->rows * (size_t)module->in;
-        const void *a = sl_products_operand(&dense->products, context, &dense->products.x, count, sl_rows_f32(x));
-        SL_TRY(sl_sharded_forward_in_pieces(module, context, a, kernel, share, y));
+        const void *a =
+            sl_products_operand(&dense->products, context, &dense->products.x, sl_module_elements(module, context), x);
+        SL_TRY(sl_sharded_forward_in_pieces(module, context, a, kernel, share, y->floats));
     } else {
-        SL_TRY(multiply(module, context, x, kernel, share));
-        if (dense->adds_up) SL_TRY(sl_sharded_add_up(module, context, share, y));
+        SL_TRY(multiply(module, context, x, kernel, SL_INTO(share)));
+        SL_TRY(sl_sharded_add_up(module, context, share, y->floats));
     }
-    if (dense->adds_up && dense->biased) add_bias(module, context, y);
+    if (dense->biased) add_bias(module, context, y);
     return SL_OK;
 }
 
@@ -73,99 +72,72 @@ static bool adds_rows(const struct sl_module *module, const struct sl_context *c
     return dense->biased && !dense->products.sums && !sl_is_frozen(module, context, SL_AFFINE_BIAS);
 }
 
-/* Sums the rows of ALL [rows, whole] in each microbatch; STORED: their bf16 copy, or NULL. */
-static void add_rows(const struct sl_module *module, struct sl_context *context, const float *all,
-                     const uint16_t *stored) {
+/* Sums the rows of ALL [rows, whole] in each microbatch. */
+static void add_rows(const struct sl_module *module, struct sl_context *context, struct sl_rows all) {
     const struct sharded *dense = own(module);
     const size_t microbatches = sl_call_microbatches(context), rows = (size_t)context->rows / microbatches;
-    const size_t whole = (size_t)dense->whole;
-    const void *x = stored ? (const void *)stored : all;
-    context->kernels->part_sums(microbatches, rows, whole, x, stored != NULL, false, sl_at(context, &dense->sums));
+    context->kernels->part_sums(microbatches, rows, (size_t)dense->whole, all.at, all.type != SL_F32, false,
+                                sl_at(context, &dense->sums));
 }
 
-/* Sets *ALL [rows, whole] to all columns of I's DY, and *STORED to their bf16 copy, or NULL. If the product reads bf16,
- * peers gather bf16. */
-static int gather_input_gradient(const struct sl_module *module, struct sl_context *context, const float *dy,
-                                 const float **all, const uint16_t **stored) {
-    const struct sharded *dense = own(module);
-    const size_t rows = (size_t)context->rows;
-    *stored = sl_rounded_rows(context, rows * (size_t)module->out, dy);
-    if (dense->group >= 0 && !sl_reads_copy(&module->y)) *stored = NULL;
-    const void *from = *stored ? (const void *)*stored : dy;
-    SL_TRY(sl_sharded_gather(module, context, rows, *stored ? SL_BF16 : SL_F32, from, all));
-    if (dense->group < 0)
-        *all = dy;
-    else if (*stored)
-        *stored = (const void *)*all;
-    return SL_OK;
+/* I's DY for peers, which gather bf16 if the product reads it; alone, all of it. */
+static struct sl_given moved(const struct sl_module *module, struct sl_given dy) {
+    if (own(module)->group < 0) return dy;
+    return sl_reads_copy(&module->y) && dy.halves ? sl_given_bf16(dy.halves) : sl_given_f32(dy.floats);
 }
 
-/* DY in the type in which peers gather pieces, which is the product's; NULL: dx is not needed, or DY has another
- * type. */
-static const void *moved_in_pieces(const struct sl_module *module, const struct sl_context *context, const float *dy,
-                                   const float *dx) {
-    const struct sharded *dense = own(module);
-    if (dense->pieces == 1 || !dx) return NULL;
-    if (dense->products.input_gradient.dtype == SL_F32) return dy;
-    if (!sl_reads_copy(&module->y)) return NULL;
-    return sl_rounded_rows(context, (size_t)context->rows * (size_t)module->out, dy);
-}
-
-static int backward_in_pieces(const struct sl_module *module, struct sl_context *context, const void *moved,
-                              float *dx) {
-    const struct sharded *dense = own(module);
+static int backward_in_pieces(const struct sl_module *module, struct sl_context *context, struct sl_rows dy,
+                              struct sl_result *dx) {
     const void *kernel;
-    const float *all;
+    struct sl_rows all;
     SL_TRY(sl_sharded_kernel(module, context, &kernel));
-    SL_TRY(sl_sharded_gradient_in_pieces(module, context, moved, kernel, &all, dx));
-    const bool stored = dense->products.input_gradient.dtype == SL_BF16;
-    if (adds_rows(module, context)) add_rows(module, context, all, stored ? (const void *)all : NULL);
+    SL_TRY(sl_sharded_gradient_in_pieces(module, context, dy, kernel, &all, dx));
+    if (adds_rows(module, context)) add_rows(module, context, all);
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     const struct sharded *dense = own(module);
-    const void *moved = moved_in_pieces(module, context, dy, dx);
-    if (moved) return backward_in_pieces(module, context, moved, dx);
     const struct sl_products *products = &dense->products;
-    const float *all;
-    const uint16_t *stored;
+    const size_t rows = (size_t)context->rows;
     const void *kernel;
     (void)x;
     if (dense->by_columns) return SL_OK;
-    SL_TRY(gather_input_gradient(module, context, dy, &all, &stored));
-    if (adds_rows(module, context)) add_rows(module, context, all, stored);
+    dy = moved(module, dy);
+    struct sl_rows all = sl_given_rows(dy);
+    if (dense->pieces > 1 && dx && all.type == products->input_gradient.dtype)
+        return backward_in_pieces(module, context, all, dx);
+    SL_TRY(sl_sharded_gather(module, context, rows, all, &all));
+    if (dense->group >= 0) dy = sl_given_of(all);
+    if (adds_rows(module, context)) add_rows(module, context, sl_given_stored(dy));
     if (!dx) return SL_OK; /* peers do not need it either: they are in the same stage */
     SL_TRY(sl_sharded_kernel(module, context, &kernel));
-    const void *a =
-        stored && sl_reads_copy(&module->y)
-            ? stored
-            : sl_products_input_operand(products, module, context, (size_t)context->rows * (size_t)dense->whole, all);
+    const void *a = sl_products_operand(products, context, &products->dy, rows * (size_t)dense->whole, dy);
     if (dense->leaves.count > 1)
-        return sl_leaf_products_input_gradient(context, &dense->leaves, products, a, kernel, dx);
+        return sl_leaf_products_input_gradient(context, &dense->leaves, products, a, kernel, dx->floats);
     const int pieces = (int)sl_call_microbatches(context) * dense->pieces;
-    return sl_products_input_gradient(context, products, pieces, a, kernel, false, dx, context->result);
+    return sl_products_input_gradient(context, products, pieces, a, kernel, false, dx);
 }
 
-/* GRADIENT [in, whole] (+)= X^T B; X has its saved type. */
-static int multiply_gradient(const struct sl_module *module, struct sl_context *context, const float *x, const void *b,
-                             bool accumulate, float *gradient) {
+/* GRADIENT [in, whole] (+)= X^T B. */
+static int multiply_gradient(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                             const void *b, bool accumulate, float *gradient) {
     const struct sharded *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group;
     if (dense->by_columns) return sl_sharded_add_given(module, context, accumulate, gradient);
     if (dense->leaves.count > 1)
         return sl_leaf_products_weight_gradient(context, &dense->leaves, products, x, b, accumulate, gradient);
-    const size_t count = rows * (size_t)module->in;
-    const void *a = sl_products_operand(products, context, &products->x, count, sl_saved_x(context, x));
+    const void *a = sl_products_operand(products, context, &products->x, rows * (size_t)module->in, x);
     float *bias = products->sums ? sl_gradient(module, context, SL_AFFINE_BIAS) : NULL;
     return sl_products_weight_gradient(context, products, a, b, accumulate, gradient, bias);
 }
 
 /* Computes X^T B, this coordinate's summand of the kernel's gradient, and starts to scatter the sum over the
  * columns. */
-static int start_to_scatter(const struct sl_module *module, struct sl_context *context, const float *x, const void *b) {
+static int start_to_scatter(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                            const void *b) {
     const struct sharded *dense = own(module);
     struct sl_scatters *scatters = context->scatters;
     float *share;
@@ -182,7 +154,7 @@ static int start_to_scatter(const struct sl_module *module, struct sl_context *c
 }
 
 /* The same, waiting for the sum. */
-static int scatter_kernel_gradient(const struct sl_module *module, struct sl_context *context, const float *x,
+static int scatter_kernel_gradient(const struct sl_module *module, struct sl_context *context, struct sl_given x,
                                    const void *b) {
     const struct sharded *dense = own(module);
     const struct sl_group *data = sl_group_of(context, dense->data_group);
@@ -196,29 +168,26 @@ static int scatter_kernel_gradient(const struct sl_module *module, struct sl_con
     return SL_OK;
 }
 
-/* Returns whether I has gathered all columns of DY in the type read by W: not if DY has been rounded after I. */
-static bool is_gathered(const struct sl_module *module, const struct sl_context *context, const void *dy) {
-    if (!module->weights_follow || context->saved.dy == SL_F32) return module->weights_follow;
-    return sl_reads_copy(&module->y) && dy != sl_at(context, &module->room_dy);
-}
-
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     const struct sharded *dense = own(module);
     const struct sl_products *products = &dense->products;
     const size_t rows = (size_t)context->rows * (size_t)context->wgrad_group, whole = (size_t)dense->whole;
     const bool peers = dense->group >= 0, sums = peers && !dense->scatters;
-    const float *all = peers ? sl_at(context, &dense->columns) : dy;
     if (adds_rows(module, context))
         context->kernels->column_sums((size_t)context->wgrad_group, whole, sl_at(context, &dense->sums),
                                       context->accumulate, sl_gradient(module, context, SL_AFFINE_BIAS));
     if (sl_is_frozen(module, context, SL_AFFINE_KERNEL)) return SL_OK; /* on all peers */
-    if (peers && !dense->by_columns && !is_gathered(module, context, dy)) {
-        if (sums) dy = sl_widen(context, &dense->own_dy, rows * (size_t)module->out, sl_saved_dy(context, dy));
-        SL_TRY(sl_sharded_gather(module, context, rows, sums ? SL_F32 : context->saved.dy, dy, &all));
+    /* A W that follows finds all columns where I has gathered them, if I has gathered them in the type that W reads. */
+    const bool gathered = module->weights_follow && (dy.floats || sl_reads_copy(&module->y));
+    if (peers && sums && !gathered && !dense->by_columns)
+        dy = sl_given_f32(sl_widen(context, &dense->own_dy, rows * (size_t)module->out, dy));
+    if (peers && !dense->by_columns) {
+        struct sl_rows all = sl_rows_of(sums ? SL_F32 : sl_given_rows(dy).type, sl_at(context, &dense->columns));
+        if (!gathered) SL_TRY(sl_sharded_gather(module, context, rows, sl_given_rows(dy), &all));
+        dy = sl_given_of(all);
     }
-    const struct sl_rows gathered = sums ? sl_rows_f32(all) : sl_saved_dy(context, all);
-    const void *b = sl_products_operand(products, context, &products->dy, rows * whole, gathered);
+    const void *b = dense->by_columns ? NULL : sl_products_operand(products, context, &products->dy, rows * whole, dy);
     if (dense->data_group >= 0 && !context->parameters->scatters_late)
         return (dense->gathered >= 0 ? start_to_scatter : scatter_kernel_gradient)(module, context, x, b);
     return multiply_gradient(module, context, x, b, context->accumulate,

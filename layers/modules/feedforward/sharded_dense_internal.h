@@ -69,9 +69,9 @@ int sl_sharded_plan_columns(struct sharded *dense, struct sl_plan *plan);
 /* GRADIENT [in, whole] (+)= the gradients that W's microbatches were given. */
 int sl_sharded_add_given(const struct sl_module *module, struct sl_context *context, bool accumulate, float *gradient);
 
-/* Sets *ALL [rows, whole] to all of DY [rows, out], which is of TYPE; if dy must be summed, it is float32. */
-int sl_sharded_gather(const struct sl_module *module, struct sl_context *context, size_t rows, enum sl_dtype type,
-                      const void *dy, const float **all);
+/* Sets *ALL [rows, whole] to all of DY [rows, out], in the same type; if dy must be summed, it is float32. */
+int sl_sharded_gather(const struct sl_module *module, struct sl_context *context, size_t rows, struct sl_rows dy,
+                      struct sl_rows *all);
 /* Sums SHARE [rows, whole] into Y [rows, out]. If every coordinate has all of y, SHARE is Y. Without peers SHARE is
  * complete. */
 int sl_sharded_add_up(const struct sl_module *module, struct sl_context *context, const float *share, float *y);
@@ -80,11 +80,11 @@ int sl_sharded_add_up(const struct sl_module *module, struct sl_context *context
  * pieces are scattered, or later ones gathered. Sums always have the members' order. Bits equal those of the whole
  * product if its kernel computes each row independently of the other rows.
  *
- * Forward: Y and SHARE as above, from A [rows, in], in the products' type. The input gradient: DX [rows, in], in the
- * form of the context's result, from DY, also in the products' type; *ALL as above. */
+ * Forward: Y and SHARE as above, from A [rows, in], in the products' type. The input gradient: DX [rows, in] from
+ * DY, also in the products' type; *ALL as above. */
 int sl_sharded_forward_in_pieces(const struct sl_module *module, struct sl_context *context, const void *a,
                                  const void *kernel, float *share, float *y);
-int sl_sharded_gradient_in_pieces(const struct sl_module *module, struct sl_context *context, const void *dy,
-                                  const void *kernel, const float **all, float *dx);
+int sl_sharded_gradient_in_pieces(const struct sl_module *module, struct sl_context *context, struct sl_rows dy,
+                                  const void *kernel, struct sl_rows *all, struct sl_result *dx);
 
 #endif

@@ -156,18 +156,17 @@ static int sum_all(const struct sl_module *module, struct sl_context *context, c
                                        : sl_describe_psum(peers, SL_F32, from, to, count));
 }
 
-int sl_sharded_gather(const struct sl_module *module, struct sl_context *context, size_t rows, enum sl_dtype type,
-                      const void *dy, const float **all) {
+int sl_sharded_gather(const struct sl_module *module, struct sl_context *context, size_t rows, struct sl_rows dy,
+                      struct sl_rows *all) {
     const struct sharded *dense = own(module);
     const struct sl_group *peers = sl_group_of(context, dense->group);
     struct sl_sharded_move move = sl_sharded_move(dense, (size_t)context->sequence, rows);
     *all = dy;
     if (!peers) return SL_OK;
-    float *columns = sl_at(context, &dense->columns);
-    *all = columns;
-    if (!dense->scatters) return sum_all(module, context, dy, columns, rows * (size_t)dense->whole);
+    *all = sl_rows_of(dy.type, sl_at(context, &dense->columns));
+    if (!dense->scatters) return sum_all(module, context, dy.at, all->at, rows * (size_t)dense->whole);
     move.shape[move.dim] /= (size_t)peers->size;
-    return sl_communicate(context, sl_describe_all_gather_dim(peers, type, dy, columns, 3, move.shape, move.dim));
+    return sl_communicate(context, sl_describe_all_gather_dim(peers, dy.type, dy.at, all->at, 3, move.shape, move.dim));
 }
 
 int sl_sharded_add_up(const struct sl_module *module, struct sl_context *context, const float *share, float *y) {
@@ -252,7 +251,8 @@ int sl_sharded_forward_in_pieces(const struct sl_module *module, struct sl_conte
     for (size_t i = 0; status == SL_OK && i < (size_t)walk.count; i++) {
         const double began = sl_trace_now(context->trace);
         float *own_share = share + i * walk.rows * walk.whole;
-        status = sl_products_forward(context, products, 1, (const char *)a + i * bytes, kernel, NULL, own_share, NULL);
+        status =
+            sl_products_forward(context, products, 1, (const char *)a + i * bytes, kernel, NULL, SL_INTO(own_share));
         sl_trace_piece(context->trace, SL_TRACE_PRODUCT, "multiply", (int)i, began);
         if (status == SL_OK) status = scatter_one(&walk, context, own_share, y + i * walk.rows * walk.out);
     }
@@ -260,40 +260,38 @@ int sl_sharded_forward_in_pieces(const struct sl_module *module, struct sl_conte
 }
 
 /* Starts to gather the next piece, if there is one. */
-static int gather_one(struct walk *walk, struct sl_context *context, const void *dy, void *all) {
+static int gather_one(struct walk *walk, struct sl_context *context, struct sl_rows dy, void *all) {
     const struct sharded *dense = walk->dense;
-    const enum sl_dtype dtype = dense->products.input_gradient.dtype;
     const size_t segments = (size_t)dense->segments_out, shape[] = {walk->rows, segments, walk->out / segments};
-    const size_t first = (size_t)walk->started * walk->rows * sl_dtype_size(dtype);
+    const size_t first = (size_t)walk->started * walk->rows * sl_dtype_size(dy.type);
     if (walk->started == walk->count) return SL_OK;
     return start_one(walk, context,
-                     sl_describe_all_gather_dim(walk->peers, dtype, (const char *)dy + first * walk->out,
+                     sl_describe_all_gather_dim(walk->peers, dy.type, (const char *)dy.at + first * walk->out,
                                                 (char *)all + first * walk->whole, 3, shape, 2));
 }
 
 /* Multiplies piece I, after it has been gathered. */
 static int multiply_one(const struct walk *walk, struct sl_context *context, size_t i, const void *all,
-                        const void *kernel, float *dx) {
+                        const void *kernel, struct sl_result *dx) {
     const struct sl_products *products = &walk->dense->products;
     const size_t bytes = walk->rows * walk->whole * sl_dtype_size(products->input_gradient.dtype);
     const size_t first = i * walk->rows * walk->in;
-    struct sl_result *const result = context->result;
-    struct sl_result part = result ? *result : (struct sl_result){0};
+    struct sl_result part = *dx;
     const double began = sl_trace_now(context->trace);
-    if (part.stored) part.stored += first;
-    SL_TRY(sl_products_input_gradient(context, products, 1, (const char *)all + i * bytes, kernel, false, dx + first,
-                                      result ? &part : NULL));
-    if (result) result->done = part.done;
+    part.floats += first;
+    if (part.halves) part.halves += first;
+    SL_TRY(sl_products_input_gradient(context, products, 1, (const char *)all + i * bytes, kernel, false, &part));
+    dx->made = part.made;
     sl_trace_piece(context->trace, SL_TRACE_PRODUCT, "multiply", (int)i, began);
     return SL_OK;
 }
 
-int sl_sharded_gradient_in_pieces(const struct sl_module *module, struct sl_context *context, const void *dy,
-                                  const void *kernel, const float **all, float *dx) {
+int sl_sharded_gradient_in_pieces(const struct sl_module *module, struct sl_context *context, struct sl_rows dy,
+                                  const void *kernel, struct sl_rows *all, struct sl_result *dx) {
     struct walk walk = begin(module, context, "gather");
     float *columns = sl_at(context, &walk.dense->columns);
     int status = SL_OK;
-    *all = columns;
+    *all = sl_rows_of(dy.type, columns);
     for (int i = 0; status == SL_OK && i < SL_MAX_IN_FLIGHT; i++) status = gather_one(&walk, context, dy, columns);
     for (size_t i = 0; status == SL_OK && i < (size_t)walk.count; i++) {
         status = end_one(&walk, context);

@@ -57,11 +57,11 @@ static int sum(const struct sl_module *module, struct sl_context *context, int c
 /* ---- by columns ---- */
 
 /* If DX is NULL, it is NULL on all peers: they are in the same stage. */
-static int columns_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                  const float *dy, float *dx) {
+static int columns_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                  struct sl_given dy, struct sl_result *dx) {
     if (!dx) return SL_OK;
     SL_TRY(sl_affine_backward_input(module, context, x, dy, dx));
-    return sum(module, context, module->in, dx);
+    return sum(module, context, module->in, dx->floats);
 }
 
 static const struct sl_module_type column_parallel = {.name = "column_parallel",
@@ -78,13 +78,14 @@ static const struct sl_module_type column_parallel = {.name = "column_parallel",
 /* ---- by rows ---- */
 
 /* The bias is added after the sum, and so only once. */
-static int rows_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int rows_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                        struct sl_result *y) {
     const size_t columns = (size_t)module->out;
     if (context->unread) return SL_OK;
     SL_TRY(sl_affine_forward(module, context, x, y));
-    SL_TRY(sum(module, context, module->out, y));
+    SL_TRY(sum(module, context, module->out, y->floats));
     for (size_t r = 0; r < (size_t)context->rows; r++)
-        context->kernels->add(columns, sl_value(module, context, SL_AFFINE_BIAS), y + r * columns);
+        context->kernels->add(columns, sl_value(module, context, SL_AFFINE_BIAS), y->floats + r * columns);
     return SL_OK;
 }
 

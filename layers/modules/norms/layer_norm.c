@@ -41,39 +41,36 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* X [rows, cols]; the bf16 copy if the parent has stored one. */
-static struct sl_rows rows_of(const struct sl_module *module, const struct sl_context *context, const float *x) {
-    return sl_given_rows(context, &module->x, (size_t)context->rows * (size_t)module->in, x);
-}
-
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const struct layer_norm *own = own_of(module);
-    context->kernels->norms->layer_norm_forward((size_t)context->rows, (size_t)module->in, rows_of(module, context, x),
+    context->kernels->norms->layer_norm_forward((size_t)context->rows, (size_t)module->in, sl_read_rows(&module->x, x),
                                                 sl_value(module, context, SCALE), sl_value(module, context, BIAS),
                                                 (float)SL_NORM_EPSILON, sl_kept_rows(context, &own->normalized),
-                                                sl_at(context, &own->norm.rstd), sl_left_out(context, y));
+                                                sl_at(context, &own->norm.rstd), sl_result_out(y));
     return SL_OK;
 }
 
 /* The pass over dy that computes dx also computes each microbatch's sums for scale and bias: W only adds them up. */
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     const struct layer_norm *own = own_of(module);
     const size_t microbatches = sl_call_microbatches(context);
     struct sl_rows normalized, summand;
+    struct sl_result unwanted = {.floats = sl_at(context, &own->unwanted)};
     struct sl_out left;
     (void)x;
-    if (!dx) dx = sl_at(context, &own->unwanted);
+    if (!dx) dx = &unwanted;
     if (own->reads_halves) {
-        left = sl_summed_out(context, dx, &summand);
+        left = sl_result_summed(dx, &summand);
         normalized = sl_kept_rows(context, &own->normalized);
     } else {
-        left = sl_out_f32(dx);
-        summand = sl_rows_f32(sl_added(context, dx, NULL));
+        left = sl_out_f32(dx->floats);
+        summand = sl_given_rows(dx->adds);
+        if (summand.at) dx->made = SL_ADDED;
         normalized = sl_rows_f32(sl_recall(context, &own->normalized));
     }
     context->kernels->norms->layer_norm_backward(
-        microbatches, (size_t)context->rows / microbatches, (size_t)module->in, rows_of(module, context, dy),
+        microbatches, (size_t)context->rows / microbatches, (size_t)module->in, sl_read_rows(&module->y, dy),
         normalized, sl_at(context, &own->norm.rstd), sl_value(module, context, SCALE), summand, left,
         module->frozen ? NULL : sl_at(context, &own->norm.sum[SCALE]), sl_at(context, &own->norm.sum[BIAS]));
     return SL_OK;

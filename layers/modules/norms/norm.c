@@ -15,8 +15,8 @@ int sl_norm_plan_sums(struct sl_norm *norm, struct sl_plan *plan) {
     return SL_OK;
 }
 
-int sl_norm_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                            const float *dy) {
+int sl_norm_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                            struct sl_given dy) {
     const struct sl_norm *norm = (const struct sl_norm *)module;
     (void)x, (void)dy;
     for (int i = SL_NORM_FACTOR; i <= last_of(norm); i++) {

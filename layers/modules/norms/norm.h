@@ -24,8 +24,8 @@ void sl_norm_count(const struct sl_plan *plan, int columns);
 /* Plans norm->sum in the stash. */
 int sl_norm_plan_sums(struct sl_norm *norm, struct sl_plan *plan);
 /* The types' backward_weight: sums norm->sum over the microbatches. */
-int sl_norm_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                            const float *dy);
+int sl_norm_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                            struct sl_given dy);
 
 SL_END_C
 #endif

@@ -115,26 +115,25 @@ static int add_up(const struct rms_norm *own, struct sl_context *context, float 
     return sl_sum_over(context, own->group, rows, sums);
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const struct rms_norm *own = (const struct rms_norm *)module;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
     float *sums = sl_at(context, &own->sums);
-    struct sl_result *result = context->result;
     const struct pass pass = {.kernels = context->kernels->norms,
                               .cols = cols,
                               .whole = (size_t)own->whole,
                               .parts = (size_t)own->parts,
-                              .x = x,
+                              .x = x.floats,
                               .gamma = sl_value(module, context, GAMMA),
                               .beta = shift_of(module, context),
                               .epsilon = own->epsilon,
                               .each = sums_of_parts(own, context, sums),
                               .sums = sums,
                               .rstd = sl_at(context, &own->norm.rstd),
-                              .y = sl_result_out(result, y)};
+                              .y = sl_result_exactly(y)};
     if (is_whole(own, context->kernels)) {
-        pass.kernels->rms_norm_forward(rows, cols, cols, sl_given_rows(context, &module->x, rows * cols, x), NULL,
-                                       pass.gamma, pass.beta, own->epsilon, pass.rstd, pass.y);
+        pass.kernels->rms_norm_forward(rows, cols, cols, sl_read_rows(&module->x, x), NULL, pass.gamma, pass.beta,
+                                       own->epsilon, pass.rstd, pass.y);
     } else if (own->group < 0 && own->parts == 1) {
         sl_share(context, rows, cols, add_and_divide, &pass);
     } else {
@@ -142,7 +141,6 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
         SL_TRY(add_up(own, context, pass.each, sums));
         sl_share(context, rows, cols, divide, &pass);
     }
-    if (result) result->done = true;
     return SL_OK;
 }
 
@@ -162,29 +160,28 @@ static float *sums_for(const struct sl_module *module, const struct sl_context *
 }
 
 /* I for whole rows. If DX is NULL, it only writes the sums; even then dy may be bf16 only. */
-static void backward_whole(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                           float *dgamma, float *dbeta, float *dx) {
+static void backward_whole(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy, float *dgamma, float *dbeta, struct sl_result *dx) {
     const struct rms_norm *own = (const struct rms_norm *)module;
-    const size_t cols = (size_t)module->in, count = (size_t)context->rows * cols;
-    const size_t microbatches = sl_call_microbatches(context);
+    const size_t cols = (size_t)module->in, microbatches = sl_call_microbatches(context);
     struct sl_rows summand = sl_rows_f32(NULL);
-    const struct sl_out left = dx ? sl_summed_out(context, dx, &summand) : sl_out_f32(NULL);
+    const struct sl_out left = dx ? sl_result_summed(dx, &summand) : sl_out_f32(NULL);
     context->kernels->norms->rms_norm_backward(
-        microbatches, (size_t)context->rows / microbatches, cols, cols, sl_given_rows(context, &module->y, count, dy),
-        sl_saved_x(context, x), sl_at(context, &own->norm.rstd), sl_value(module, context, GAMMA), NULL, summand, left,
+        microbatches, (size_t)context->rows / microbatches, cols, cols, sl_read_rows(&module->y, dy), sl_given_rows(x),
+        sl_at(context, &own->norm.rstd), sl_value(module, context, GAMMA), NULL, summand, left,
         module->frozen ? NULL : dgamma, dbeta, sl_at(context, &own->room));
 }
 
 /* Also computes each microbatch's sums for gamma and beta from dy: W only adds them up. */
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     const struct rms_norm *own = (const struct rms_norm *)module;
     const struct sl_norm_kernels *kernels = context->kernels->norms;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in, parts = (size_t)own->parts;
     const float *gamma = sl_value(module, context, GAMMA), *rstd = sl_at(context, &own->norm.rstd);
     float *dgamma = sums_for(module, context, GAMMA), *dbeta = sums_for(module, context, BETA);
     const size_t microbatches = sl_call_microbatches(context);
-    const struct sl_rows in = sl_saved_x(context, x), slopes = sl_rows_f32(dy);
+    const struct sl_rows in = sl_given_rows(x), slopes = sl_given_rows(dy);
     if (is_whole(own, context->kernels)) {
         if (dx || !module->frozen) backward_whole(module, context, x, dy, dgamma, dbeta, dx);
         return SL_OK;
@@ -193,18 +190,19 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
         kernels->rms_norm_backward(microbatches, rows / microbatches, cols, cols, slopes, in, rstd, gamma, NULL,
                                    sl_rows_f32(NULL), sl_out_f32(NULL), dgamma, dbeta, NULL);
     if (!dx) return SL_OK;
-    struct sl_out sum;
-    const float *summand = sl_added(context, dx, &sum);
+    const struct sl_rows summand = sl_given_rows(dx->adds);
+    const struct sl_out sum = summand.at ? sl_result_with_floats(dx) : sl_out_f32(dx->floats);
+    if (summand.at) dx->made = SL_MADE;
     float *dots = sl_at(context, &own->sums), *each = sums_of_parts(own, context, dots);
-    kernels->rms_norm_dots(rows, parts, cols / parts, dy, in, gamma, each);
+    kernels->rms_norm_dots(rows, parts, cols / parts, dy.floats, in, gamma, each);
     SL_TRY(add_up(own, context, each, dots));
-    kernels->rms_norm_backward(1, rows, cols, (size_t)own->whole, slopes, in, rstd, gamma, dots, sl_rows_f32(summand),
-                               sum, NULL, NULL, NULL);
+    kernels->rms_norm_backward(1, rows, cols, (size_t)own->whole, slopes, in, rstd, gamma, dots, summand, sum, NULL,
+                               NULL, NULL);
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     if (leaves_gradients(module, context, context->accumulate)) return SL_OK;
     return sl_norm_backward_weight(module, context, x, dy);
 }

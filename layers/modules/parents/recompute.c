@@ -62,60 +62,52 @@ static struct sl_context with_stash(const struct sl_context *context, const stru
     return inner;
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     struct sl_context inner = with_stash(context, context->once);
     return sl_module_forward_last(module->child[0], &inner, x, y);
 }
 
-/* X as forward's argument, as floats; if forward reads only the bf16 copy, the floats stay unwritten. The second
- * forward thus reads the same numbers as the first. */
-static const float *floats_of(const struct sl_module *module, struct sl_context *inner, const float *x) {
-    const size_t n = (size_t)inner->rows * (size_t)module->in;
-    inner->rounded = (struct sl_rounded){0};
-    if (inner->storage == SL_F32) return x;
-    float *values = sl_at(inner, &own(module)->whole_x);
-    if (!sl_reads_copy(&module->child[0]->x)) inner->kernels->widen_bf16(n, (const void *)x, values);
-    inner->rounded = (struct sl_rounded){values, (const void *)x, n, false};
-    return values;
+/* X as forward's argument; if forward reads only bf16, there are no floats. The second forward thus reads the same
+ * numbers as the first. */
+static struct sl_given input_of(const struct sl_module *module, const struct sl_context *context, struct sl_given x) {
+    if (x.floats || sl_reads_copy(&module->child[0]->x)) return x;
+    x.floats = sl_widen(context, &own(module)->whole_x, sl_module_elements(module, context), x);
+    x.form = SL_ROUNDED;
+    return x;
 }
 
 /* Runs forward again. Its y is not read, so the last product of a layer is not computed again. The first forward has
  * added the inner module's metrics already. */
-static int forward_again(const struct sl_module *module, const struct sl_context *context, const float *x, float *dx) {
+static int forward_again(const struct sl_module *module, const struct sl_context *context, struct sl_given x,
+                         const struct sl_result *dx) {
     struct sl_context inner = with_stash(context, context->again);
     struct sl_metrics added = {0};
     inner.metrics = &added;
     inner.sums = NULL;
     inner.unread = true;
-    inner.result = NULL;
-    inner.summand = NULL;
-    float *y = dx && module->out <= module->in ? dx : sl_at(context, &own(module)->unread);
-    return sl_module_forward_last(module->child[0], &inner, floats_of(module, &inner, x), y);
+    float *y = dx && module->out <= module->in ? dx->floats : sl_at(context, &own(module)->unread);
+    return sl_module_forward_last(module->child[0], &inner, input_of(module, context, x), SL_INTO(y));
 }
 
 /* DY in the type that W reads. */
-static const float *stored(const struct sl_module *module, const struct sl_context *context, const float *dy) {
+static struct sl_given stored(const struct sl_module *module, const struct sl_context *context, struct sl_given dy) {
     const size_t n = (size_t)context->rows * (size_t)module->out;
     if (context->storage == SL_F32) return dy;
-    const void *known = sl_rounded_rows(context, n, dy);
-    if (known) return known;
-    void *room = sl_at(context, &own(module)->stored_dy);
-    context->kernels->round_bf16(n, dy, room);
-    return room;
+    if (!dy.halves) context->kernels->round_bf16(n, dy.floats, dy.halves = sl_at(context, &own(module)->stored_dy));
+    return sl_given_bf16(dy.halves);
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     struct sl_context inner = with_stash(context, context->again);
     SL_TRY(forward_again(module, context, x, dx));
     SL_TRY(sl_module_backward_input(module->child[0], &inner, x, dy, dx));
     if (!own(module)->weights_follow) return SL_OK;
-    inner.saved.dy = context->storage;
     return sl_module_backward_weight_each(module->child[0], &inner, x, stored(module, context, dy));
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     struct sl_context inner = with_stash(context, context->again);
     if (own(module)->weights_follow) return SL_OK;
     return sl_module_backward_weight(module->child[0], &inner, x, dy);

@@ -33,43 +33,43 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* Prepares the call of the inner module. The call has no result request, because its result is only a part of the sum.
- * An inner module that has added the summand sets the summand's done. */
-static void hand_over(const struct sl_module *module, struct sl_context *context, struct sl_summand *summand) {
-    context->result = NULL;
-    context->summand = ((const struct residual *)module)->hands ? summand : NULL;
+/* The result of the inner module: the sum of Y and summand X if it may add X, otherwise floats. */
+static struct sl_result part_of(const struct sl_module *module, struct sl_given x, const struct sl_result *y) {
+    struct sl_result sum = {.floats = y->floats};
+    if (!((const struct residual *)module)->hands) return sum;
+    sum = *y;
+    sum.made = SL_ASKED;
+    sum.adds = x;
+    return sum;
 }
 
-/* The summand X, with its bf16 copy if the parent has stored one that is not an operand. UNREAD: only the copy
- * exists. */
-static struct sl_summand summand_of(const struct sl_module *module, const struct sl_context *context, const float *x,
-                                    bool unread) {
-    const size_t n = sl_module_elements(module, context);
-    const uint16_t *stored = context->storage != SL_F32 ? sl_rounded_rows(context, n, x) : NULL;
-    return (struct sl_summand){.x = stored && unread ? NULL : x, .stored = stored, .result = context->result};
+/* Adds X to Y unless the inner module, which has written PART, has added it. */
+static void add(const struct sl_module *module, const struct sl_context *context, struct sl_given x,
+                const struct sl_result *part, struct sl_result *y) {
+    if (part->made == SL_MADE)
+        y->made = SL_MADE;
+    else if (part->made != SL_ADDED)
+        sl_add_result(context, sl_module_elements(module, context), x.floats, y);
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    struct sl_result *const result = context->result;
-    struct sl_summand summand = summand_of(module, context, x, sl_reads_copy(&module->x));
-    hand_over(module, context, &summand);
-    SL_TRY(sl_module_forward_last(module->child[0], context, x, y));
-    if (!context->unread && !summand.done) sl_add_result(context, result, sl_module_elements(module, context), x, y);
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
+    struct sl_result part = part_of(module, x, y);
+    SL_TRY(sl_module_forward_last(module->child[0], context, x, &part));
+    if (!context->unread) add(module, context, x, &part, y);
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
-    struct sl_result *const result = context->result;
-    struct sl_summand summand = summand_of(module, context, dy, sl_reads_copy(&module->y));
-    hand_over(module, context, dx ? &summand : NULL);
-    SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, dx));
-    if (dx && !summand.done) sl_add_result(context, result, sl_module_elements(module, context), dy, dx);
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
+    if (!dx) return sl_module_backward_input(module->child[0], context, x, dy, NULL);
+    struct sl_result part = part_of(module, dy, dx);
+    SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, &part));
+    add(module, context, dy, &part, dx);
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     return sl_module_backward_weight(module->child[0], context, x, dy);
 }
 

@@ -40,6 +40,7 @@ static int plan_halves(struct sl_module *module, struct sl_plan *plan, bool outl
     SL_TRY(sl_plan_operand(plan, count, outlasts, lifetime, kept));
     if (!outlasts) sl_plan_kept_room(plan, kept);
     kept->values = kept->stored;
+    kept->unread = true;
     return SL_OK;
 }
 
@@ -54,43 +55,33 @@ static int plan_gelu_products(struct sl_module *module, struct sl_plan *plan) {
     return sl_products_plan_slope(sl_sharded_dense_products(module->child[DOWN]), plan);
 }
 
-/* The result to request from a product: only KEPT; GELU is the gelu's x, which forward writes and I reads. */
-static struct sl_result ask(const struct sl_context *context, const struct sl_kept *gelu, const struct sl_kept *kept) {
-    return (struct sl_result){
-        .stored = sl_kept_halves(context, kept), .unread = true, .gelu = sl_kept_halves(context, gelu)};
+/* KEPT as a product's result; forward writes the gelu's x, and I reads it. */
+static struct sl_result ask(const struct sl_module *module, const struct sl_context *context,
+                            const struct sl_kept *kept) {
+    struct sl_result result = sl_kept_result(context, kept);
+    result.gelu = sl_kept_halves(context, &fused(module)->x);
+    return result;
 }
 
-static int gelu_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct sl_kept *to = &fused(module)->y;
-    struct sl_result *const outer = context->result;
-    struct sl_result result = ask(context, &fused(module)->x, to);
-    context->result = &result;
-    const int status = sl_module_forward(module->child[UP], context, x, sl_kept_values(context, to));
-    context->result = outer;
-    return status == SL_OK ? sl_kept_forward(module->child[DOWN], context, to, true, y) : status;
+static int gelu_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                        struct sl_result *y) {
+    struct sl_result inner = ask(module, context, &fused(module)->y);
+    SL_TRY(sl_module_forward(module->child[UP], context, x, &inner));
+    return sl_module_forward_last(module->child[DOWN], context, sl_kept_given(context, &fused(module)->y), y);
 }
 
-static int gelu_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                               const float *dy, float *dx) {
-    const struct sl_kept *to = &fused(module)->dx;
-    struct sl_result *const outer = context->result;
-    struct sl_result result = ask(context, &fused(module)->x, to);
-    struct sl_summand *const summand = sl_take_summand(context); /* for the first product */
-    context->result = &result;
-    const int status = sl_saved_backward_input(module->child[DOWN], context, sl_kept_saved(context, &fused(module)->y),
-                                               dy, sl_kept_values(context, to));
-    context->result = outer;
-    context->summand = summand;
-    if (status != SL_OK) return status;
-    return sl_kept_backward_input(module->child[UP], context, sl_saved_x(context, x), to, dx);
+static int gelu_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                               struct sl_given dy, struct sl_result *dx) {
+    struct sl_result inner = ask(module, context, &fused(module)->dx);
+    SL_TRY(
+        sl_module_backward_input(module->child[DOWN], context, sl_kept_saved(context, &fused(module)->y), dy, &inner));
+    return sl_module_backward_input(module->child[UP], context, x, sl_kept_given(context, &fused(module)->dx), dx);
 }
 
-static int gelu_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                                const float *dy) {
-    SL_TRY(sl_saved_backward_weight(module->child[UP], context, sl_saved_x(context, x),
-                                    sl_kept_saved(context, &fused(module)->dx)));
-    return sl_saved_backward_weight(module->child[DOWN], context, sl_kept_saved(context, &fused(module)->y),
-                                    sl_saved_dy(context, dy));
+static int gelu_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                struct sl_given dy) {
+    SL_TRY(sl_backward_weight_groups(module->child[UP], context, x, sl_kept_saved(context, &fused(module)->dx)));
+    return sl_backward_weight_groups(module->child[DOWN], context, sl_kept_saved(context, &fused(module)->y), dy);
 }
 
 static const struct sl_module_type gelu_products = {.name = "gelu_products",

@@ -39,20 +39,20 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return sl_edges_settle(module, plan, ((struct sequential *)module)->edge);
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     for (int i = 0; i < module->children; i++) SL_TRY(sl_edges_forward(module, context, edges_of(module), i, x, y));
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     for (int i = module->children - 1; i >= 0; i--)
         SL_TRY(sl_edges_backward_input(module, context, edges_of(module), i, x, dy, dx));
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     for (int i = 0; i < module->children; i++)
         SL_TRY(sl_edges_backward_weight(module, context, edges_of(module), i, x, dy));
     return SL_OK;

@@ -103,13 +103,14 @@ static int sum_gradients(const struct sl_module *module, struct sl_context *cont
     return SL_OK;
 }
 
-static int own_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int own_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                       struct sl_result *y) {
     const struct before before = enter(module, context, false);
     return leave(context, before, sl_module_forward_last(module->child[0], context, x, y));
 }
 
-static int own_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                              const float *dy, float *dx) {
+static int own_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                              struct sl_given dy, struct sl_result *dx) {
     const struct before before =
         enter(module, context, context->accumulate || context->microbatch > context->first_microbatch);
     if (own(module)->weights_follow) context->first_microbatch = context->microbatch; /* accumulate says all */
@@ -119,8 +120,8 @@ static int own_backward_input(const struct sl_module *module, struct sl_context 
     return leave(context, before, status);
 }
 
-static int own_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                               const float *dy) {
+static int own_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                               struct sl_given dy) {
     const struct before before = enter(module, context, context->accumulate);
     int status = sl_module_backward_weight(module->child[0], context, x, dy);
     if (status == SL_OK && !own(module)->weights_follow)
@@ -171,13 +172,13 @@ static int plan_gathered(struct sl_module *module, struct sl_plan *plan) {
     return status;
 }
 
-/* ALL = the rows of all coordinates, ROWS of COLUMNS columns, from X, which is of TYPE. */
-static int gather(const struct sl_module *module, struct sl_context *context, int rows, int columns, enum sl_dtype type,
-                  const void *x, void *all) {
+/* ALL = the rows of all coordinates, ROWS of COLUMNS columns, from X, in its type. */
+static int gather(const struct sl_module *module, struct sl_context *context, int rows, int columns, struct sl_rows x,
+                  void *all) {
     const size_t sequence = (size_t)context->sequence, sequences = (size_t)rows / sequence;
     const size_t shape[] = {sequences, sequence / (size_t)own(module)->size, (size_t)columns};
     const struct sl_group *peers = sl_group_of(context, own(module)->group);
-    return sl_communicate(context, sl_describe_all_gather_dim(peers, type, x, all, 3, shape, 1));
+    return sl_communicate(context, sl_describe_all_gather_dim(peers, x.type, x.at, all, 3, shape, 1));
 }
 
 /* DX = this coordinate's rows of the sum of all coordinates' ALL. */
@@ -189,33 +190,35 @@ static int scatter(const struct sl_module *module, struct sl_context *context, i
     return sl_communicate(context, sl_describe_shares_of_sum(false, peers, all, dx, 3, shape, 1));
 }
 
-static int gathered_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    const struct sl_rounded rounded = context->rounded;
+static int gathered_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                            struct sl_result *y) {
     float *all = sl_at(context, &own(module)->x);
-    SL_TRY(gather(module, context, context->rows, module->child[0]->in, SL_F32, x, all));
-    context->rounded = (struct sl_rounded){0};
-    const int status = sl_module_forward_last(module->child[0], context, all, y);
-    context->rounded = rounded;
-    return status;
+    SL_TRY(gather(module, context, context->rows, module->child[0]->in, sl_rows_f32(x.floats), all));
+    return sl_module_forward_last(module->child[0], context, sl_given_f32(all), y);
 }
 
-static int gathered_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                   const float *dy, float *dx) {
-    float *whole = dx ? sl_at(context, &own(module)->dx) : NULL;
-    void *all = x ? sl_at(context, &own(module)->x) : NULL;
-    const int in = module->child[0]->in;
-    if (x && own(module)->weights_follow) SL_TRY(gather(module, context, context->rows, in, context->saved.x, x, all));
-    SL_TRY(sl_module_backward_input(module->child[0], context, all, dy, whole));
-    return dx ? scatter(module, context, in, whole, dx) : SL_OK;
+/* Sets *X, ROWS saved rows of this coordinate, to those of all, which are gathered only if GATHERS. */
+static int all_of(const struct sl_module *module, struct sl_context *context, bool gathers, int rows,
+                  struct sl_given *x) {
+    const struct sl_rows saved = sl_given_rows(*x);
+    void *all = sl_at(context, &own(module)->x);
+    if (!sl_given_exists(*x)) return SL_OK;
+    *x = sl_given_of(sl_rows_of(saved.type, all));
+    return gathers ? gather(module, context, rows, module->child[0]->in, saved, all) : SL_OK;
 }
 
-static int gathered_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                                    const float *dy) {
-    void *all = x ? sl_at(context, &own(module)->x) : NULL;
-    if (x && !own(module)->weights_follow)
-        SL_TRY(gather(module, context, context->rows * context->wgrad_group, module->child[0]->in, context->saved.x, x,
-                      all));
-    return sl_module_backward_weight(module->child[0], context, all, dy);
+static int gathered_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                   struct sl_given dy, struct sl_result *dx) {
+    struct sl_result whole = {.floats = dx ? sl_at(context, &own(module)->dx) : NULL};
+    SL_TRY(all_of(module, context, own(module)->weights_follow, context->rows, &x));
+    SL_TRY(sl_module_backward_input(module->child[0], context, x, dy, dx ? &whole : NULL));
+    return dx ? scatter(module, context, module->child[0]->in, whole.floats, dx->floats) : SL_OK;
+}
+
+static int gathered_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                    struct sl_given dy) {
+    SL_TRY(all_of(module, context, !own(module)->weights_follow, context->rows * context->wgrad_group, &x));
+    return sl_module_backward_weight(module->child[0], context, x, dy);
 }
 
 static const struct sl_module_type gathered_rows = {.name = "gathered_rows",
@@ -235,14 +238,15 @@ static int plan_all(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_keeps_nothing(module, plan);
 }
 
-static int all_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    return gather(module, context, context->rows, module->out, SL_F32, x, y);
+static int all_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                       struct sl_result *y) {
+    return gather(module, context, context->rows, module->out, sl_rows_f32(x.floats), y->floats);
 }
 
-static int all_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                              const float *dy, float *dx) {
+static int all_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                              struct sl_given dy, struct sl_result *dx) {
     (void)x;
-    return dx ? scatter(module, context, module->out, dy, dx) : SL_OK;
+    return dx ? scatter(module, context, module->out, dy.floats, dx->floats) : SL_OK;
 }
 
 static const struct sl_module_type all_rows = {.name = "all_rows",

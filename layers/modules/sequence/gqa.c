@@ -320,26 +320,24 @@ static int attend_cached(const struct sl_module *module, struct sl_context *cont
                             out(module, context, OUTPUT), at(module, context, LOGSUM));
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const struct gqa *gqa = own(module);
-    struct sl_result *const result = sl_take_result(context); /* for the last child */
     SL_TRY(sl_check_positions(module, context, gqa->shape.positions));
     for (int i = Q; i < OUT; i++) {
         if (gqa->rope && i != V) /* saved after rotation */
-            SL_TRY(sl_module_forward(module->child[i], context, x, at(module, context, (enum tensor)i)));
+            SL_TRY(sl_module_forward(module->child[i], context, x, SL_INTO(at(module, context, (enum tensor)i))));
         else /* sums of peers without a bias are rounded here in a pass: attention reads them many times */
-            SL_TRY(sl_forward_kept(module->child[i], context, NULL, x, &gqa->kept[i], NULL));
+            SL_TRY(sl_forward_kept(module->child[i], context, x, &gqa->kept[i], NULL));
     }
     rotate(module, context, false, KEYS, QUERIES);
     SL_TRY(context->caches ? attend_cached(module, context) : attend(module, context));
-    context->result = result;
-    return sl_kept_forward(module->child[OUT], context, &gqa->kept[OUTPUT], true, y);
+    return sl_module_forward_last(module->child[OUT], context, sl_kept_given(context, &gqa->kept[OUTPUT]), y);
 }
 
 /* ---- backward ---- */
 
 /* OUTPUT in its saved type, for products. */
-static struct sl_rows output_of(const struct sl_module *module, const struct sl_context *context) {
+static struct sl_given output_of(const struct sl_module *module, const struct sl_context *context) {
     return sl_kept_saved(context, &own(module)->kept[OUTPUT]);
 }
 
@@ -393,29 +391,29 @@ static int attention_backward(const struct sl_module *module, struct sl_context 
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     const struct gqa *gqa = own(module);
     float *part = at(module, context, PART);
-    struct sl_rows d_o;
-    SL_TRY(sl_backward_input_left(module->child[OUT], context, output_of(module, context), dy, &gqa->kept[D_OUTPUT],
-                                  &d_o));
-    SL_TRY(attention_backward(module, context, d_o));
+    struct sl_result d_o = sl_kept_result(context, &gqa->kept[D_OUTPUT]);
+    d_o.made = SL_LEFT;
+    SL_TRY(sl_module_backward_input(module->child[OUT], context, output_of(module, context), dy, &d_o));
+    SL_TRY(attention_backward(module, context, sl_result_rows(&d_o)));
     for (int i = Q; i < OUT; i++) {
-        float *to = !dx ? NULL : i == Q ? dx : part;
+        const struct sl_given d = sl_kept_given(context, &gqa->kept[D_QUERIES + i]);
         SL_TRY(
-            sl_kept_backward_input(module->child[i], context, sl_saved_x(context, x), &gqa->kept[D_QUERIES + i], to));
-        if (to == part) context->kernels->add((size_t)context->rows * (size_t)module->in, part, dx);
+            sl_module_backward_input(module->child[i], context, x, d, dx ? SL_INTO(i == Q ? dx->floats : part) : NULL));
+        if (dx && i != Q) context->kernels->add(sl_module_elements(module, context), part, dx->floats);
     }
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     for (int i = Q; i < OUT; i++)
-        SL_TRY(sl_saved_backward_weight(module->child[i], context, sl_saved_x(context, x),
-                                        sl_kept_saved(context, &own(module)->kept[D_QUERIES + i])));
-    return sl_saved_backward_weight(module->child[OUT], context, output_of(module, context), sl_saved_dy(context, dy));
+        SL_TRY(sl_backward_weight_groups(module->child[i], context, x,
+                                         sl_kept_saved(context, &own(module)->kept[D_QUERIES + i])));
+    return sl_backward_weight_groups(module->child[OUT], context, output_of(module, context), dy);
 }
 
 static void release(struct sl_module *module) { sl_rope_release(((struct gqa *)module)->rope); }

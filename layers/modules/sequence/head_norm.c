@@ -52,33 +52,33 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_array(plan, leaves * width, sl_from_input_if(sl_plan_trains(plan, SCALE)), &norm->norm.sum[SCALE]);
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const struct head_norm *norm = own(module);
     const struct sl_norm_kernels *kernels = context->kernels->norms;
     const size_t rows = (size_t)context->rows * (size_t)norm->heads, width = (size_t)norm->width;
     float *sums = sl_at(context, &norm->sums), *zeros = sl_at(context, &norm->no_shift);
     context->kernels->fill(width, 0.0f, zeros);
-    kernels->square_sums(rows, width, x, sums);
-    kernels->rms_norm_forward(rows, width, width, sl_rows_f32(x), sums, sl_value(module, context, SCALE), zeros,
-                              norm->epsilon, sl_at(context, &norm->norm.rstd), sl_out_f32(y));
+    kernels->square_sums(rows, width, x.floats, sums);
+    kernels->rms_norm_forward(rows, width, width, sl_given_rows(x), sums, sl_value(module, context, SCALE), zeros,
+                              norm->epsilon, sl_at(context, &norm->norm.rstd), sl_out_f32(y->floats));
     return SL_OK;
 }
 
 /* Writes SUM [parts, width], the scale's gradient for PARTS parts of ROWS rows. */
 static void sum_parts(const struct sl_module *module, const struct sl_context *context, size_t parts, size_t rows,
-                      const float *dy, const float *x, const float *rstd, float *sum) {
+                      const float *dy, struct sl_rows x, const float *rstd, float *sum) {
     const struct head_norm *norm = own(module);
     context->kernels->norms->rms_norm_backward(parts, rows, (size_t)norm->width, (size_t)norm->width, sl_rows_f32(dy),
-                                               sl_saved_x(context, x), rstd, NULL, NULL, sl_rows_f32(NULL),
-                                               sl_out_f32(NULL), sum, sl_at(context, &norm->no_shift), NULL);
+                                               x, rstd, NULL, NULL, sl_rows_f32(NULL), sl_out_f32(NULL), sum,
+                                               sl_at(context, &norm->no_shift), NULL);
 }
 
 /* Writes SUM [microbatches, leaves, width], for each leaf's heads. Two bf16 elements move as a float. */
-static void sum_leaves(const struct sl_module *module, struct sl_context *context, const float *dy, const float *x,
+static void sum_leaves(const struct sl_module *module, struct sl_context *context, const float *dy, struct sl_rows x,
                        const float *rstd, float *sum) {
     const struct head_norm *norm = own(module);
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
-    const bool half = context->saved.x != SL_F32;
+    const bool half = x.type != SL_F32;
     const size_t leaves = (size_t)norm->leaves, width = (size_t)norm->width, heads = (size_t)norm->heads / leaves;
     const size_t microbatches = sl_call_microbatches(context), rows = (size_t)context->rows / microbatches;
     const size_t columns = heads * width, words = half ? columns / 2 : columns; /* columns of x, in words */
@@ -87,36 +87,37 @@ static void sum_leaves(const struct sl_module *module, struct sl_context *contex
         const size_t row = i / leaves * rows, leaf = i % leaves;
         kernels->copy_block(rows, columns, dy + row * leaves * columns + leaf * columns, leaves * columns, own_dy,
                             columns);
-        kernels->copy_block(rows, words, x + row * leaves * words + leaf * words, leaves * words, own_x, words);
+        kernels->copy_block(rows, words, (const float *)x.at + row * leaves * words + leaf * words, leaves * words,
+                            own_x, words);
         kernels->copy_block(rows, heads, rstd + row * leaves * heads + leaf * heads, leaves * heads, own_rstd, heads);
-        sum_parts(module, context, 1, rows * heads, own_dy, own_x, own_rstd, sum);
+        sum_parts(module, context, 1, rows * heads, own_dy, sl_rows_of(x.type, own_x), own_rstd, sum);
     }
 }
 
 /* Saves each microbatch's sums for the scale: W adds them up. */
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     const struct head_norm *norm = own(module);
     const struct sl_norm_kernels *kernels = context->kernels->norms;
     const size_t microbatches = sl_call_microbatches(context), width = (size_t)norm->width;
     const size_t rows = (size_t)context->rows * (size_t)norm->heads;
     const float *scale = sl_value(module, context, SCALE), *rstd = sl_at(context, &norm->norm.rstd);
     float *sum = sl_at(context, &norm->norm.sum[SCALE]);
-    const struct sl_rows in = sl_saved_x(context, x);
+    const struct sl_rows in = sl_given_rows(x);
     if (!module->frozen && norm->leaves > 1)
-        sum_leaves(module, context, dy, x, rstd, sum);
+        sum_leaves(module, context, dy.floats, in, rstd, sum);
     else if (!module->frozen)
-        sum_parts(module, context, microbatches, rows / microbatches, dy, x, rstd, sum);
+        sum_parts(module, context, microbatches, rows / microbatches, dy.floats, in, rstd, sum);
     if (!dx) return SL_OK;
     float *dots = sl_at(context, &norm->sums);
-    kernels->rms_norm_dots(rows, 1, width, dy, in, scale, dots);
-    kernels->rms_norm_backward(1, rows, width, width, sl_rows_f32(dy), in, rstd, scale, dots, sl_rows_f32(NULL),
-                               sl_out_f32(dx), NULL, NULL, NULL);
+    kernels->rms_norm_dots(rows, 1, width, dy.floats, in, scale, dots);
+    kernels->rms_norm_backward(1, rows, width, width, sl_given_rows(dy), in, rstd, scale, dots, sl_rows_f32(NULL),
+                               sl_out_f32(dx->floats), NULL, NULL, NULL);
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     const struct head_norm *norm = own(module);
     const size_t width = (size_t)norm->width;
     float *gradient = sl_gradient(module, context, SCALE);

@@ -162,7 +162,7 @@ static int multiply(struct sl_context *context, struct chunk *chunk, size_t colu
                     bool again, float *logits) {
     const void *kernel = chunk->kernel ? chunk->kernel : &chunk->blocks;
     if (!again || reads_rows(chunk->products))
-        return sl_products_forward(context, chunk->products, count, x, kernel, NULL, logits, NULL);
+        return sl_products_forward(context, chunk->products, count, x, kernel, NULL, SL_INTO(logits));
     chunk->kernel = sl_products_weights(chunk->products, context, chunk->classes * columns, kernel);
     const struct sl_gemm *gemm = &chunk->products->forward;
     count *= chunk->products->leaves;
@@ -184,7 +184,7 @@ static int add_gradient(struct sl_context *context, const struct chunk *chunk, i
                         bool accumulate, float *dx) {
     const struct sl_products *products = chunk->products;
     if (reads_rows(products))
-        return sl_products_input_gradient(context, products, count, a, chunk->kernel, accumulate, dx, NULL);
+        return sl_products_input_gradient(context, products, count, a, chunk->kernel, accumulate, SL_INTO(dx));
     const struct sl_gemm *gemm = &products->input_gradient;
     count *= products->leaves;
     return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, count, a, chunk->kernel, NULL, accumulate, dx));
@@ -198,7 +198,7 @@ int sl_token_chunks_forward(const struct sl_module *module, const struct sl_toke
     const int count = (int)sl_call_microbatches(context);
     float *scales = sl_at(context, &chunks->scales);
     const void *operand =
-        half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, sl_rows_f32(x));
+        half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, sl_given_f32(x));
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, s->first, i);
         const bool begins = s->begins && i == 0;
@@ -252,7 +252,7 @@ static int gradient(const struct sl_module *module, const struct sl_token_chunks
                     const struct sl_softmax *s, const void *x, bool half, bool accumulate, float *dtable) {
     const struct sl_products *whole = &chunks->products[0];
     const void *b =
-        half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, sl_rows_f32(x));
+        half ? x : sl_products_operand(whole, context, &whole->x, s->rows * chunks->columns, sl_given_f32(x));
     for (size_t i = 0; i < chunks->chunks; i++) {
         struct chunk c = chunk_of(module, chunks, context, s->first, i);
         float *logits;

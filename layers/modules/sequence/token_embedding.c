@@ -117,14 +117,12 @@ static void look_up(const struct sl_module *module, struct sl_context *context, 
                                        (size_t)table->vocabulary.dimension, y);
 }
 
-/* Writes Y in the form requested by the parent, unless x is added to it, or it comes from blocks. */
-static int undivided(const struct sl_module *module, struct sl_context *context, float *y) {
+/* Writes Y in the form that the caller needs, unless x is added to it, or it comes from blocks. */
+static int undivided(const struct sl_module *module, struct sl_context *context, struct sl_result *y) {
     const size_t own = (size_t)module->out;
     const bool whole = adds(module) || sl_blocks_value(module, context, 0);
-    struct sl_result *result = whole ? NULL : context->result;
     look_up(module, context, (size_t)context->rows, own, own * sl_token_rank(module, context), context->batch.tokens,
-            sl_result_out(result, y));
-    if (result) result->done = true;
+            whole ? sl_out_f32(y->floats) : sl_result_exactly(y));
     return SL_OK;
 }
 
@@ -138,7 +136,7 @@ static int undivided_back(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-static int by_tokens(const struct sl_module *module, struct sl_context *context, float *y) {
+static int by_tokens(const struct sl_module *module, struct sl_context *context, struct sl_result *y) {
     const struct sl_token_table *table = sl_token_table_of(module);
     const size_t rows = (size_t)context->rows, sequence = (size_t)table->sequence;
     const size_t tokens = sl_token_rows(table, sequence), columns = (size_t)table->vocabulary.dimension;
@@ -146,7 +144,7 @@ static int by_tokens(const struct sl_module *module, struct sl_context *context,
     float *whole = whole_of(module, context);
     for (size_t s = 0; s < rows / sequence; s++)
         look_up(module, context, tokens, columns, 0, own + s * sequence, sl_out_f32(whole + s * tokens * columns));
-    return sl_tokens_to_channels(module, context, rows, whole, y);
+    return sl_tokens_to_channels(module, context, rows, whole, y->floats);
 }
 
 static int by_tokens_back(const struct sl_module *module, struct sl_context *context, size_t rows, const float *dy,
@@ -164,12 +162,12 @@ static int by_tokens_back(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-static int by_classes(const struct sl_module *module, struct sl_context *context, float *y) {
+static int by_classes(const struct sl_module *module, struct sl_context *context, struct sl_result *y) {
     const struct sl_token_table *table = sl_token_table_of(module);
     const size_t rows = (size_t)context->rows, columns = (size_t)table->vocabulary.dimension;
     float *whole = whole_of(module, context);
     look_up(module, context, rows, columns, 0, context->batch.tokens, sl_out_f32(whole));
-    return sl_token_scatter(module, context, rows, whole, y);
+    return sl_token_scatter(module, context, rows, whole, y->floats);
 }
 
 static int by_classes_back(const struct sl_module *module, struct sl_context *context, size_t rows, const float *dy,
@@ -186,20 +184,22 @@ static int by_classes_back(const struct sl_module *module, struct sl_context *co
 
 /* ---- forward and backward ---- */
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    static int (*const look_up[])(const struct sl_module *, struct sl_context *, float *) = {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
+    static int (*const look_up[])(const struct sl_module *, struct sl_context *, struct sl_result *) = {
         [SL_UNDIVIDED] = undivided, [SL_BY_TOKENS] = by_tokens, [SL_BY_CLASSES] = by_classes};
-    if (!is_own(module, context)) return pass_on(module, context, x, y);
+    if (!is_own(module, context)) return pass_on(module, context, x.floats, y->floats);
     SL_TRY(look_up[sl_token_table_of(module)->division](module, context, y));
-    if (adds(module)) context->kernels->add((size_t)context->rows * (size_t)module->out, x, y);
+    if (adds(module)) context->kernels->add((size_t)context->rows * (size_t)module->out, x.floats, y->floats);
     return SL_OK;
 }
 
 /* Tokens have no gradient. */
-static int backward_input(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                          float *dx) {
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                          struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const size_t bytes = (size_t)context->rows * (size_t)module->out * sizeof(float);
-    (void)x;
+    (void)x_in;
     if (dx && follows(&sl_token_table_of(module)->vocabulary))
         sl_device.copy(dx, dy, bytes);
     else if (dx)
@@ -207,15 +207,16 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                           struct sl_given dy_in) {
+    const float *dy = dy_in.floats;
     static int (*const scatter[])(const struct sl_module *, struct sl_context *, size_t, const float *, float *) = {
         [SL_UNDIVIDED] = undivided_back, [SL_BY_TOKENS] = by_tokens_back, [SL_BY_CLASSES] = by_classes_back};
     const struct sl_token_table *table = sl_token_table_of(module);
     const bool summed = is_summed(table);
     float *gradient = sl_gradient(module, context, 0);
     float *part = summed ? sl_token_part(module, context) : gradient;
-    (void)x;
+    (void)x_in;
     if (!is_own(module, context)) {
         if (!context->accumulate)
             context->kernels->fill(context->parameters->list[module->parameter[0]].count, 0.0f, gradient);

@@ -256,30 +256,30 @@ static void end_by_blocks(const struct sl_module *module, struct sl_context *con
 }
 
 /* Finishes WHOLE [slices, own rows, dimension], and sums slices. With one slice and one coordinate it is all of dx, and
- * is written in the form requested by the parent. */
+ * is written in the form that the caller needs of DX. */
 static void end_slices(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s,
-                       float *whole) {
-    struct sl_result *const result = has_whole(module) && slices_of(module) == 1 ? context->result : NULL;
+                       float *whole, struct sl_result *dx) {
+    struct sl_result floats = {.floats = whole}, *const to = has_whole(module) && slices_of(module) == 1 ? dx : &floats;
     const struct token_head *head = own(module);
     const size_t columns = columns_of(module), size = s->rows * columns, classes = head->chunks.classes;
     const struct sl_rows table = sl_token_chunks_rows(module, &head->chunks, context);
     const float *scales = sl_at(context, &head->scales);
     const struct sl_blocks *blocks = sl_blocks_value(module, context, 0); /* there is one slice */
-    if (blocks) end_by_blocks(module, context, s, blocks, sl_result_floats(result, whole));
+    if (blocks) end_by_blocks(module, context, s, blocks, sl_result_with_floats(to));
     for (size_t i = 0; i < slices_of(module) && !blocks; i++)
         context->kernels->sequence->softmax_gradient(s->rows, columns, s->labels, s->first + (int32_t)(i * classes),
                                                      (int32_t)classes, s->sums, scales + i * s->rows, context->weight,
                                                      sl_rows_from(table, i * classes * columns),
-                                                     sl_result_floats(result, whole + i * size));
-    if (result) result->done = true;
+                                                     sl_out_from(sl_result_with_floats(to), i * size));
     sl_tree_blocks(context->kernels, (int)slices_of(module), size, whole);
 }
 
 /* Finishes WHOLE [slices, own rows, dimension], and writes DX [rows, in] from it; WHOLE may be DX. */
 static int finish(const struct sl_module *module, struct sl_context *context, const struct sl_softmax *s, float *whole,
-                  float *dx) {
+                  struct sl_result *to) {
     const struct token_head *head = own(module);
-    end_slices(module, context, s, whole);
+    float *dx = to->floats;
+    end_slices(module, context, s, whole, to);
     sl_device.copy(sl_at(context, &head->sums), s->sums, s->rows * sizeof(float));
     if (head->table.leaves > 1) {
         float *in_order = alone(module) ? dx : sl_at(context, &head->in_order);
@@ -340,7 +340,10 @@ static int last_logits(const struct sl_module *module, struct sl_context *contex
     return SL_OK;
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                   struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const float *whole;
     if (context->phase == SL_PREFILL || context->phase == SL_DECODE) return last_logits(module, context, x, y);
     const struct token_head *head = own(module);
@@ -360,16 +363,17 @@ static int forward(const struct sl_module *module, struct sl_context *context, c
     else
         context->kernels->fill(s.rows, 1.0f, sl_at(context, &head->scales));
     count_all(module, context, s);
-    return trains ? finish(module, context, &s, dx, y) : SL_OK;
+    return trains ? finish(module, context, &s, dx, y_out) : SL_OK;
 }
 
 /* ---- W ---- */
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                           const float *dy) {
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                           struct sl_given dy_in) {
+    const float *x = x_in.floats;
     const struct token_head *head = own(module);
     const float *whole = has_whole(module) ? x : sl_at(context, &head->kept_x);
-    (void)dy;
+    (void)dy_in;
     return sl_token_chunks_weight(module, &head->chunks, context, &head->labels, sl_at(context, &head->maxima),
                                   sl_at(context, &head->sums), whole, false);
 }

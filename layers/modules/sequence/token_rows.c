@@ -51,7 +51,10 @@ static struct sl_context with_part(const struct sl_module *module, const struct 
 
 /* ---- begin ---- */
 
-static int begin(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int begin(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                 struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const size_t elements = (size_t)context->rows * (size_t)module->in;
     if (module->out == 2 * module->in)
         copy_floats(y + elements, x, elements);
@@ -60,9 +63,11 @@ static int begin(const struct sl_module *module, struct sl_context *context, con
     return SL_OK;
 }
 
-static int begin_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                      float *dx) {
-    (void)x;
+static int begin_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                      struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
+    (void)x_in;
     if (dx) copy_floats(dx, dy, (size_t)context->rows * (size_t)module->in);
     return SL_OK;
 }
@@ -127,7 +132,10 @@ static int plan_share(struct sl_module *module, struct sl_plan *plan) {
 }
 
 /* The dx of later parts is not computed yet. */
-static int share_rows(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int share_rows(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                      struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const struct share *share = own(module);
     const struct part part = part_of(module, context);
     const size_t before = part.first * part.columns;
@@ -136,31 +144,34 @@ static int share_rows(const struct sl_module *module, struct sl_context *context
     struct sl_context head = with_part(module, context, part.first);
     if (trains) copy_floats(y, x, before);
     copy_floats(y + part.elements, all, words_of(share, part.elements));
-    SL_TRY(sl_module_forward(share->head, &head, read_x(module, context, of_part), y + before));
+    SL_TRY(sl_module_forward(share->head, &head, sl_given_f32(read_x(module, context, of_part)), SL_INTO(y + before)));
     if (trains && sl_is_kept(&share->head->x))
         copy_floats(sl_at(context, &share->x), of_part, words_of(share, part.rows * part.columns));
     return SL_OK;
 }
 
-static int share_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                      float *dx) {
-    (void)x;
+static int share_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                      struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
+    (void)x_in;
     if (dx) copy_floats(dx, dy, part_of(module, context).elements);
     return SL_OK;
 }
 
 /* One microbatch at a time: a rank's tokens of two microbatches are not contiguous. */
-static int share_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
+static int share_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                        struct sl_given dy_in) {
     const struct share *share = own(module);
     const struct part part = part_of(module, context);
-    (void)x, (void)dy;
+    (void)x_in, (void)dy_in;
     for (int i = 0; i < context->wgrad_group; i++) {
         struct sl_context head = with_part(module, context, (size_t)i * (size_t)context->rows + part.first);
         head.microbatch += i;
         head.wgrad_group = 1;
         head.accumulate = context->accumulate || i > 0;
         const float *kept = sl_is_kept(&share->head->x) ? read_x(module, context, sl_at(&head, &share->x)) : NULL;
-        SL_TRY(sl_module_backward_weight(share->head, &head, kept, NULL));
+        SL_TRY(sl_module_backward_weight(share->head, &head, sl_given_f32(kept), sl_given_f32(NULL)));
     }
     return SL_OK;
 }
@@ -170,7 +181,10 @@ static void release_share(struct sl_module *module) { sl_module_free(((struct sh
 /* ---- end ---- */
 
 /* The loss has been counted, and dx is complete. */
-static int loss(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int loss(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const size_t elements = (size_t)context->rows * (size_t)module->out;
     if (context->phase == SL_TRAIN) copy_floats(y, x, elements);
     return SL_OK;

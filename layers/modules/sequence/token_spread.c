@@ -103,7 +103,10 @@ static int plan_begin(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static int begin(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int begin(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                 struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const struct forward_rows to = forward_rows(module, context, y);
     if (sl_token_table_of(module)->parts > 1) {
         float *all = halves(module) ? sl_at(context, &own(module)->wide_x) : to.x;
@@ -117,10 +120,12 @@ static int begin(const struct sl_module *module, struct sl_context *context, con
     return SL_OK;
 }
 
-static int begin_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                      float *dx) {
+static int begin_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                      struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const struct backward_rows from = backward_rows(module, context, dy);
-    (void)x;
+    (void)x_in;
     if (!dx) return SL_OK;
     if (sl_token_table_of(module)->parts > 1) return sl_token_own_channels(module, context, from.dx, dx);
     copy_floats(dx, from.dx, from.elements);
@@ -183,7 +188,10 @@ static void add_label_rows(const struct sl_module *module, struct sl_context *co
                                            (int32_t)chunks->classes, table, s->begins, row);
 }
 
-static int share(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int share(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                 struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const struct spread *spread = own(module);
     const struct forward_rows from = forward_rows(module, context, x), to = forward_rows(module, context, y);
     const struct sl_softmax s = softmax_of(module, context, &to);
@@ -200,10 +208,12 @@ static int share(const struct sl_module *module, struct sl_context *context, con
 }
 
 /* dx is complete already. */
-static int share_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                      float *dx) {
+static int share_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                      struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const struct backward_rows from = backward_rows(module, context, dy);
-    (void)x;
+    (void)x_in;
     if (!sl_is_frozen(module, context, 0)) {
         copy_floats(sl_at(context, &own(module)->maxima), from.maxima, from.rows);
         copy_floats(sl_at(context, &own(module)->sums), from.sums, from.rows);
@@ -212,10 +222,11 @@ static int share_back(const struct sl_module *module, struct sl_context *context
     return SL_OK;
 }
 
-static int share_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
+static int share_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                        struct sl_given dy_in) {
     const struct spread *spread = own(module);
     const size_t count = (size_t)context->wgrad_group * own_elements(module, context);
-    (void)x, (void)dy;
+    (void)x_in, (void)dy_in;
     return sl_token_chunks_weight(module, &spread->chunks, context, &spread->labels, sl_at(context, &spread->maxima),
                                   sl_at(context, &spread->sums),
                                   read_x(module, context, count, sl_at(context, &spread->kept_x)),
@@ -237,7 +248,10 @@ static int plan_loss(struct sl_module *module, struct sl_plan *plan) {
 }
 
 /* The labels' rows lie one after another: row r has label r, unless its label is -1. */
-static int loss(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int loss(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const struct sl_kernels *kernels = context->kernels;
     const struct forward_rows from = forward_rows(module, context, x);
     const struct backward_rows to = backward_rows(module, context, y);

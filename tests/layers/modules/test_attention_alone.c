@@ -158,7 +158,7 @@ static struct rig run(int number, const struct sl_gemm_backend *gemm, enum sl_dt
     alone = stores;
     q = o = d_o = d = left = 0;
     open_rig_like(&rig, &like, make(number), 1);
-    rig.context.storage = rig.context.saved.x = rig.context.saved.dy = storage;
+    rig.context.storage = storage;
     for (int i = 0; i < rig.parameters.count; i++) {
         float *values = sl_parameter_value(&rig.parameters, i);
         const size_t n = rig.parameters.list[i].count;
@@ -168,10 +168,11 @@ static struct rig run(int number, const struct sl_gemm_backend *gemm, enum sl_dt
     assert_int_equal(sl_parameters_round_all(&rig.parameters, NULL),
                      SL_OK); /* frozen parameters have a range of their own */
     uint16_t *halves[] = {settle(rig.x, rig.inputs), settle(rig.dy, rig.outputs)};
-    const void *x = storage == SL_BF16 ? (void *)halves[0] : rig.x,
-               *dy = storage == SL_BF16 ? (void *)halves[1] : rig.dy;
-    assert_int_equal(rig.module->type->forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
-    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, x, rig.dy, rig.dx), SL_OK);
+    const struct sl_given floats = sl_given_f32(rig.x), given = sl_given_f32(rig.dy);
+    const struct sl_given x = storage == SL_BF16 ? sl_given_bf16(halves[0]) : floats;
+    const struct sl_given dy = storage == SL_BF16 ? sl_given_bf16(halves[1]) : given;
+    assert_int_equal(rig.module->type->forward(rig.module, &rig.context, floats, SL_INTO(rig.y)), SL_OK);
+    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, x, given, SL_INTO(rig.dx)), SL_OK);
     assert_int_equal(sl_module_backward_weight(rig.module, &rig.context, x, dy), SL_OK);
     release_array(halves[0]);
     release_array(halves[1]);

@@ -146,11 +146,11 @@ static void check_numbers(struct rig *rig, const struct sl_module *dropout, uint
     uint32_t *words = device_array(COUNT, sizeof *words);
     set_microbatch(rig, 0);
     rig->context.dropout.layer_key = NULL;
-    assert_int_equal(dropout->type->forward(dropout, &rig->context, rig->x, rig->y), SL_OK);
+    assert_int_equal(dropout->type->forward(dropout, &rig->context, sl_given_f32(rig->x), SL_INTO(rig->y)), SL_OK);
     for (uint32_t i = 0; i < COUNT; i++)
         assert_int_equal(rig->y[i] != 0.0f, !(global_word(step_key, i / 16, i % 16) >> 31));
     rig->context.dropout.layer_key = key;
-    assert_int_equal(dropout->type->forward(dropout, &rig->context, rig->x, rig->y), SL_OK);
+    assert_int_equal(dropout->type->forward(dropout, &rig->context, sl_given_f32(rig->x), SL_INTO(rig->y)), SL_OK);
     rig->context.kernels->draws->words(key[layer], COUNT, words);
     for (uint32_t i = 0; i < COUNT; i++) assert_int_equal(rig->y[i] != 0.0f, !(words[i] >> 31));
     release_array(words);

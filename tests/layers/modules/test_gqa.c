@@ -164,7 +164,7 @@ static int generate(struct worker *worker, const struct trial *trial, float *x, 
         for (int m = 0; m < worker->microbatches; m++) {
             begin_microbatch(worker, m);
             move_tokens(worker, SEQUENCES, SEQUENCE, m, from, end, false, worker->x, x);
-            SL_TRY(module->type->forward(module, context, x, y));
+            SL_TRY(module->type->forward(module, context, sl_given_f32(x), SL_INTO(y)));
             move_tokens(worker, SEQUENCES, SEQUENCE, m, from, end, true, worker->y, y);
         }
         from = end;

@@ -52,7 +52,10 @@ static bool has_row_before(const struct sl_context *context, int row) {
     return context->sequence && row % context->sequence;
 }
 
-static int scaled_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int scaled_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                          struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const int cols = module->in, n = context->rows * cols;
     const float *scale = sl_value(module, context, 0);
     assert_int_equal(context->sequence, own(module)->sequence);
@@ -63,8 +66,11 @@ static int scaled_forward(const struct sl_module *module, struct sl_context *con
 
 /* Undefined behaviour is the check's to find. */
 __attribute__((no_sanitize("undefined"))) static int scaled_backward_input(const struct sl_module *module,
-                                                                           struct sl_context *context, const float *x,
-                                                                           const float *dy, float *dx) {
+                                                                           struct sl_context *context,
+                                                                           struct sl_given x_in, struct sl_given dy_in,
+                                                                           struct sl_result *dx_out) {
+    const float *x = x_in.floats, *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const int cols = module->in, n = context->rows * cols;
     const float *scale = sl_value(module, context, 0);
     float *product = sl_at(context, &own(module)->product);
@@ -82,8 +88,9 @@ __attribute__((no_sanitize("undefined"))) static int scaled_backward_input(const
     return SL_OK;
 }
 
-static int scaled_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                                  const float *dy) {
+static int scaled_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                                  struct sl_given dy_in) {
+    const float *x = x_in.floats, *dy = dy_in.floats;
     assert_non_null(x);
     assert_null(dy); /* not asked for */
     const int cols = module->in, rows = context->rows * context->wgrad_group - (own(module)->fault == W_FORGETS_ROW);
@@ -186,11 +193,11 @@ static int plan_around(struct sl_module *module, struct sl_plan *plan) {
     module->x.lasts = SL_UNTIL_RETURN;
     return sl_module_plan(module->child[0], plan);
 }
-static int around(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int around(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     return sl_module_forward(module->child[0], context, x, y);
 }
-static int around_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                       float *dx) {
+static int around_back(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                       struct sl_given dy, struct sl_result *dx) {
     return sl_module_backward_input(module->child[0], context, x, dy, dx);
 }
 static const struct sl_module_type wraps = {
@@ -217,7 +224,8 @@ static int plan_behind(struct sl_module *module, struct sl_plan *plan) {
     module->y.lasts = module->child[0]->y.lasts;
     return SL_OK;
 }
-static int behind_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
+static int behind_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                         struct sl_given dy) {
     return sl_module_backward_weight(module->child[0], context, x, dy);
 }
 static const struct sl_module_type stands_before = {.name = "stands_before",
@@ -250,21 +258,27 @@ static int plan_plain(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_parameter(plan, "scale", SL_INIT_ONES, 0, 1, &cols);
 }
 
-static int plain_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int plain_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                         struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     const float *scale = sl_value(module, context, 0);
     for (int i = 0; i < context->rows * module->in; i++) y[i] = scale[i % module->in] * x[i] * x[i];
     return SL_OK;
 }
 
-static int plain_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                const float *dy, float *dx) {
+static int plain_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                                struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *x = x_in.floats, *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     const float *scale = sl_value(module, context, 0);
     for (int i = 0; dx && i < context->rows * module->in; i++) dx[i] = 2 * scale[i % module->in] * x[i] * dy[i];
     return SL_OK;
 }
 
-static int plain_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                                 const float *dy) {
+static int plain_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                                 struct sl_given dy_in) {
+    const float *x = x_in.floats, *dy = dy_in.floats;
     float *gradient = sl_gradient(module, context, 0);
     for (int c = 0; !context->accumulate && c < module->in; c++) gradient[c] = 0;
     for (int i = 0; i < context->rows * context->wgrad_group * module->in; i++)

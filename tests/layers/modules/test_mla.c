@@ -100,7 +100,7 @@ static int generate_tokens(struct worker *worker, const struct trial *trial, flo
         for (int m = 0; m < worker->microbatches; m++) {
             begin_microbatch(worker, m);
             if (end <= SEQUENCE) move_tokens(worker, SEQUENCES, SEQUENCE, m, from, end, false, worker->x, x);
-            SL_TRY(module->type->forward(module, context, x, y));
+            SL_TRY(module->type->forward(module, context, sl_given_f32(x), SL_INTO(y)));
             if (end <= SEQUENCE) move_tokens(worker, SEQUENCES, SEQUENCE, m, from, end, true, worker->y, y);
         }
         from = end;

@@ -495,22 +495,23 @@ struct modest {
     bool fails;
 };
 
-static int modest_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    memcpy(y, x, (size_t)(context->rows * module->in) * sizeof *x);
+static int modest_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_result *y) {
+    memcpy(y->floats, x.floats, (size_t)(context->rows * module->in) * sizeof *x.floats);
     return ((const struct modest *)module)->fails ? SL_FAILED : SL_OK;
 }
 
-static int modest_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                 const float *dy, float *dx) {
-    assert_null(x);
+static int modest_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                 struct sl_given dy, struct sl_result *dx) {
+    assert_null(x.floats);
     return modest_forward(module, context, dy, dx);
 }
 
-static int modest_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                                  const float *dy) {
+static int modest_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                  struct sl_given dy) {
     (void)module, (void)context;
-    assert_null(x);
-    assert_null(dy);
+    assert_false(sl_given_exists(x));
+    assert_false(sl_given_exists(dy));
     return SL_OK;
 }
 
@@ -548,16 +549,16 @@ static int plan_until_input(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static int reading_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                                  const float *dy, float *dx) {
-    assert_non_null(x);
+static int reading_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                  struct sl_given dy, struct sl_result *dx) {
+    assert_non_null(x.floats);
     return modest_forward(module, context, dy, dx);
 }
 
-static int reading_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                                   const float *dy) {
+static int reading_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                   struct sl_given dy) {
     (void)module, (void)context, (void)dy;
-    assert_null(x);
+    assert_false(sl_given_exists(x));
     return SL_OK;
 }
 
@@ -581,7 +582,7 @@ static void test_weights_receive_no_x_that_lasts_until_input(void **state) {
             struct rig rig;
             for (int i = 0; i < 3; i++) child[i] = sl_module_new(&reading, "", 6, 6);
             open_rig_like(&rig, &like, sl_sequential("", 3, child), 1);
-            rig.context.storage = rig.context.saved.x = rig.context.saved.dy = (enum sl_dtype)storage;
+            rig.context.storage = (enum sl_dtype)storage;
             assert_int_equal(rig.module->x.lasts, SL_UNTIL_INPUT);
             forward(&rig);
             backward(&rig);
@@ -626,9 +627,12 @@ static void test_status_is_passed_on(void **state) {
     open_rig(&rig, sl_sequential("", 3, child), ROWS, 1, 1);
     ((struct modest *)bad)->fails = true; /* from now on */
     set_microbatch(&rig, 0);
-    assert_int_equal(rig.module->type->forward(rig.module, &rig.context, rig.x, rig.y), SL_FAILED);
+    assert_int_equal(rig.module->type->forward(rig.module, &rig.context, sl_given_f32(rig.x), SL_INTO(rig.y)),
+                     SL_FAILED);
     for (size_t i = 0; i < rig.outputs; i++) assert_true(rig.y[i] == 0.0f);
-    assert_int_equal(rig.module->type->backward_input(rig.module, &rig.context, NULL, rig.dy, rig.dx), SL_FAILED);
+    assert_int_equal(rig.module->type->backward_input(rig.module, &rig.context, sl_given_f32(NULL),
+                                                      sl_given_f32(rig.dy), SL_INTO(rig.dx)),
+                     SL_FAILED);
     for (size_t i = 0; i < rig.inputs; i++) assert_true(rig.dx[i] == 0.0f);
     close_rig(&rig);
 }
@@ -640,14 +644,14 @@ static void test_requests_are_obeyed(void **state) {
         struct rig rig;
         open_rig(&rig, sl_erf_gelu(6), ROWS, 1, 1);
         set_microbatch(&rig, 0);
-        assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+        assert_int_equal(sl_module_forward(rig.module, &rig.context, sl_given_f32(rig.x), SL_INTO(rig.y)), SL_OK);
         sl_device.settle(NULL);
         float *want = device_copy(rig.y, rig.outputs * sizeof *want);
         uint16_t *stored = memset(device_array(rig.outputs, sizeof *stored), 0, rig.outputs * sizeof *stored);
-        struct sl_result result = {.stored = form > 0 ? stored : NULL, .unread = form == 2};
+        struct sl_result result = {
+            .floats = rig.y, .halves = form > 0 ? stored : NULL, .form = form == 2 ? SL_ALONE : SL_ROUNDED};
         rig.context.storage = SL_BF16;
-        rig.context.result = &result;
-        assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+        assert_int_equal(sl_module_forward(rig.module, &rig.context, sl_given_f32(rig.x), &result), SL_OK);
         sl_device.settle(NULL);
         for (size_t i = 0; i < rig.outputs; i++) {
             if (form < 2) assert_true(rig.y[i] == sl_bf16_part(want[i]));
@@ -669,15 +673,14 @@ static void test_results_left_in_floats_are_checked(void **state) {
     set_microbatch(&rig, 0);
     sl_not_finite_begin(&found, &rig.self);
     uint16_t *stored = memset(device_array(rig.outputs, sizeof *stored), 0xff, rig.outputs * sizeof *stored); /* NaN */
-    struct sl_result result = {.stored = stored, .unread = true, .left = true};
+    struct sl_result result = {.floats = rig.y, .halves = stored, .form = SL_ALONE, .made = SL_LEFT};
     rig.context.storage = SL_BF16;
-    rig.context.result = &result;
     rig.context.inspector = &found.inspector;
-    assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
-    assert_false(result.done);
+    assert_int_equal(sl_module_forward(rig.module, &rig.context, sl_given_f32(rig.x), &result), SL_OK);
+    assert_int_equal(result.made, SL_LEFT);
     assert_string_equal(found.text, "");
     rig.x[3] = INFINITY;
-    assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+    assert_int_equal(sl_module_forward(rig.module, &rig.context, sl_given_f32(rig.x), &result), SL_OK);
     assert_non_null(strstr(found.text, "row 0, column 3 is inf"));
     release_array(stored);
     close_rig(&rig);

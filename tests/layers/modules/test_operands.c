@@ -117,7 +117,8 @@ static void weigh_at_once(struct rig *rig) {
     rig->context.accumulate = false;
     rig->context.microbatches = rig->microbatches;
     rig->context.rows *= rig->microbatches;
-    assert_int_equal(sl_module_backward_weight(module, &rig->context, rig->x, rig->dy), SL_OK);
+    assert_int_equal(sl_module_backward_weight(module, &rig->context, sl_given_f32(rig->x), sl_given_f32(rig->dy)),
+                     SL_OK);
     rig->context.rows /= rig->microbatches;
     rig->context.microbatches = 0;
     sl_device.settle(NULL);

@@ -94,11 +94,11 @@ static void run(struct rig *rig, const struct sl_gemm_backend *gemm, const struc
     uint16_t *x = settle(rig->x, rig->inputs), *dy = settle(rig->dy, rig->outputs);
     rig->context.kernels = &kernels;
     rig->context.storage = job->storage;
-    assert_int_equal(sl_module_forward(rig->module, &rig->context, rig->x, rig->y), SL_OK);
-    rig->context.saved.x = rig->context.saved.dy = job->storage;
-    const float *saved_x = job->storage == SL_F32 ? rig->x : (const void *)x;
-    const float *saved_dy = job->storage == SL_F32 ? rig->dy : (const void *)dy;
-    assert_int_equal(sl_module_backward_input(rig->module, &rig->context, saved_x, rig->dy, rig->dx), SL_OK);
+    assert_int_equal(sl_module_forward(rig->module, &rig->context, sl_given_f32(rig->x), SL_INTO(rig->y)), SL_OK);
+    const struct sl_given given = sl_given_f32(rig->dy);
+    const struct sl_given saved_x = job->storage == SL_F32 ? sl_given_f32(rig->x) : sl_given_bf16(x);
+    const struct sl_given saved_dy = job->storage == SL_F32 ? given : sl_given_bf16(dy);
+    assert_int_equal(sl_module_backward_input(rig->module, &rig->context, saved_x, given, SL_INTO(rig->dx)), SL_OK);
     assert_int_equal(sl_module_backward_weight(rig->module, &rig->context, saved_x, saved_dy), SL_OK);
     sl_device.settle(NULL);
     rig->context.kernels = sl_kernels_select();

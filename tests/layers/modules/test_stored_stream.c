@@ -92,24 +92,25 @@ struct ends {
     uint16_t *stored, *left;
 };
 
-/* Prepares a call. STORED: the input is bf16, and its floats are NaN if UNREAD; RESULT requests bf16 only. */
-static void give(struct rig *rig, const struct ends *ends, bool stored, bool unread, struct sl_result *result) {
-    *result = (struct sl_result){.stored = ends->left, .unread = true};
-    rig->context.result = stored ? result : NULL;
-    rig->context.rounded = (struct sl_rounded){0};
-    if (stored) rig->context.rounded = (struct sl_rounded){ends->read, ends->stored, STREAM, false};
-    for (size_t i = 0; stored && unread && i < STREAM; i++) ends->read[i] = NAN;
+/* Prepares a call, and returns its input. STORED: the input is bf16, without floats if UNREAD; RESULT requests bf16
+ * only. */
+static struct sl_given give(const struct ends *ends, bool stored, bool unread, struct sl_result *result) {
+    *result = (struct sl_result){.floats = ends->written};
+    if (stored) result->halves = ends->left, result->form = SL_ALONE;
     for (size_t i = 0; i < STREAM; i++) ends->written[i] = NAN;
     for (size_t i = 0; i < STREAM; i++) ends->left[i] = 0x7fff;
+    if (!stored) return sl_given_f32(ends->read);
+    return unread ? sl_given_bf16(ends->stored) : (struct sl_given){ends->read, ends->stored, SL_ROUNDED};
 }
 
 /* Expects the result to be FLOATS or, if it is bf16, these rounded. */
 static void expect(const char *what, const struct ends *ends, const struct sl_result *result, const float *floats) {
     for (size_t i = 0; i < STREAM; i++) {
         const uint16_t rounded = sl_bf16_of_float(floats[i]);
-        if (result->done ? ends->left[i] != rounded : ends->written[i] != floats[i])
+        if (result->made == SL_MADE ? ends->left[i] != rounded : ends->written[i] != floats[i])
             fail_msg("%s %zu: %g in place of %g", what, i,
-                     (double)(result->done ? sl_float_of_bf16(ends->left[i]) : ends->written[i]), (double)floats[i]);
+                     (double)(result->made == SL_MADE ? sl_float_of_bf16(ends->left[i]) : ends->written[i]),
+                     (double)floats[i]);
     }
 }
 
@@ -133,26 +134,26 @@ static void run(struct sl_module *module, bool stored, float *y, float *dx) {
     const struct ends forth = {rig.x, rig.y, settle(rig.x, STREAM), device_array(STREAM, sizeof(uint16_t))};
     const struct ends back = {rig.dy, rig.dx, settle(rig.dy, STREAM), device_array(STREAM, sizeof(uint16_t))};
     rig.context.kernels = &kernels;
-    rig.context.storage = rig.context.saved.x = rig.context.saved.dy = SL_BF16;
+    rig.context.storage = SL_BF16;
     if (leaves_bf16()) assert_true(sl_reads_copy(&rig.module->x) && sl_reads_copy(&rig.module->y));
-    give(&rig, &forth, stored, sl_reads_copy(&rig.module->x), &result);
-    assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+    struct sl_given x = give(&forth, stored, sl_reads_copy(&rig.module->x), &result);
+    assert_int_equal(sl_module_forward(rig.module, &rig.context, x, &result), SL_OK);
     sl_device.settle(NULL);
     if (stored)
         expect("y", &forth, &result, y);
     else
         memcpy(y, rig.y, STREAM * sizeof *y);
-    if (stored && leaves_bf16()) assert_true(result.done);
-    give(&rig, &back, stored, sl_reads_copy(&rig.module->y), &result);
-    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, (const void *)forth.stored, rig.dy, rig.dx),
-                     SL_OK);
+    if (stored && leaves_bf16()) assert_true(result.made == SL_MADE);
+    struct sl_given dy = give(&back, stored, sl_reads_copy(&rig.module->y), &result);
+    x = sl_given_bf16(forth.stored);
+    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, x, dy, &result), SL_OK);
     sl_device.settle(NULL);
     if (stored)
         expect("dx", &back, &result, dx);
     else
         memcpy(dx, rig.dx, STREAM * sizeof *dx);
     if (stored && leaves_bf16()) {
-        assert_true(result.done);
+        assert_true(result.made == SL_MADE);
         assert_int_equal(passes, 0);
     }
     void *const arrays[] = {forth.stored, forth.left, back.stored, back.left};
@@ -182,9 +183,10 @@ static void operands_of_gradients_are_left_beside_floats(void **state) {
     }
     open_rig_like(&rig, &like, blocks(), 1);
     rig.context.kernels = &kernels;
-    assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+    const struct sl_given x = sl_given_f32(rig.x), dy = sl_given_f32(rig.dy);
+    assert_int_equal(sl_module_forward(rig.module, &rig.context, x, SL_INTO(rig.y)), SL_OK);
     passes = 0;
-    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, rig.x, rig.dy, rig.dx), SL_OK);
+    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, x, dy, SL_INTO(rig.dx)), SL_OK);
     sl_device.settle(NULL);
     assert_int_equal(passes, 1);
     close_rig(&rig);
@@ -197,15 +199,17 @@ static float *gradients_of(struct sl_module *module, bool wants_dx, size_t *coun
         .precision = SL_BF16, .storage = SL_BF16, .rows = ROWS, .wgrad_group = 1, .has_dx = true};
     open_rig_like(&rig, &like, module, 1);
     round_parameters(&rig);
-    rig.context.storage = rig.context.saved.x = rig.context.saved.dy = SL_BF16;
+    rig.context.storage = SL_BF16;
     void *const x = settle(rig.x, STREAM), *const dy = settle(rig.dy, STREAM);
     float *gradients, *at;
     *count = 0;
     for (int i = 0; i < rig.parameters.count; i++) *count += rig.parameters.list[i].count;
     assert_non_null(gradients = at = malloc(*count * sizeof *gradients));
-    assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
-    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, x, rig.dy, wants_dx ? rig.dx : NULL), SL_OK);
-    assert_int_equal(sl_module_backward_weight(rig.module, &rig.context, x, dy), SL_OK);
+    const struct sl_given saved = sl_given_bf16(x), given = sl_given_f32(rig.dy);
+    assert_int_equal(sl_module_forward(rig.module, &rig.context, sl_given_f32(rig.x), SL_INTO(rig.y)), SL_OK);
+    assert_int_equal(
+        sl_module_backward_input(rig.module, &rig.context, saved, given, wants_dx ? SL_INTO(rig.dx) : NULL), SL_OK);
+    assert_int_equal(sl_module_backward_weight(rig.module, &rig.context, saved, sl_given_bf16(dy)), SL_OK);
     sl_device.settle(NULL);
     for (int i = 0; i < rig.parameters.count; at += rig.parameters.list[i++].count)
         memcpy(at, sl_parameter_gradient(&rig.parameters, i), rig.parameters.list[i].count * sizeof *at);
@@ -250,10 +254,10 @@ static void attention_needs_no_pass(void **state) {
         rig.context.kernels = &kernels;
         rig.context.storage = SL_BF16;
         const struct ends ends = {rig.x, rig.y, settle(rig.x, STREAM), device_array(STREAM, sizeof(uint16_t))};
-        give(&rig, &ends, true, sl_reads_copy(&rig.module->x), &result);
-        assert_int_equal(sl_module_forward(rig.module, &rig.context, rig.x, rig.y), SL_OK);
+        const struct sl_given x = give(&ends, true, sl_reads_copy(&rig.module->x), &result);
+        assert_int_equal(sl_module_forward(rig.module, &rig.context, x, &result), SL_OK);
         sl_device.settle(NULL);
-        assert_true(result.done);
+        assert_true(result.made == SL_MADE);
         if (sl_gemm_settles(sl_gemm_find(NULL, NULL))) assert_int_equal(passes, 0); /* others leave queries unrounded */
         release_array(ends.stored);
         release_array(ends.left);

@@ -39,16 +39,15 @@ static const struct subject {
 static void run(struct rig *rig, const struct subject *subject, enum sl_dtype precision, bool behind) {
     open_rig_in(rig, precision, subject->make(), ROWS, 1, 1);
     const bool in_forward = subject->in_forward && sl_gemm_adds(sl_gemm_find(NULL, NULL));
-    struct sl_summand summand = {.x = rig->x};
-    rig->context.summand = behind ? NULL : &summand;
-    forward(rig);
-    assert_true(summand.done == (in_forward && !behind));
-    if (!summand.done) rig->context.kernels->add(rig->outputs, rig->x, rig->y);
-    summand = (struct sl_summand){.x = rig->dy};
-    rig->context.summand = behind ? NULL : &summand;
-    backward(rig);
-    assert_true(summand.done == (subject->in_backward && !behind));
-    if (!summand.done) rig->context.kernels->add(rig->inputs, rig->dy, rig->dx);
+    const struct sl_given x = sl_given_f32(rig->x), dy = sl_given_f32(rig->dy), none = sl_given_f32(NULL);
+    struct sl_result y = {.floats = rig->y, .adds = behind ? none : x};
+    assert_int_equal(sl_module_forward(rig->module, &rig->context, x, &y), SL_OK);
+    assert_true((y.made != SL_ASKED) == (in_forward && !behind));
+    if (y.made == SL_ASKED) rig->context.kernels->add(rig->outputs, rig->x, rig->y);
+    struct sl_result dx = {.floats = rig->dx, .adds = behind ? none : dy};
+    assert_int_equal(sl_module_backward_input(rig->module, &rig->context, x, dy, &dx), SL_OK);
+    assert_true((dx.made != SL_ASKED) == (subject->in_backward && !behind));
+    if (dx.made == SL_ASKED) rig->context.kernels->add(rig->inputs, rig->dy, rig->dx);
     sl_device.settle(NULL);
 }
 

@@ -124,20 +124,23 @@ static int compute(struct worker *worker) {
     for (int m = 0; m < MICROBATCHES; m++) {
         const size_t at = (size_t)m;
         context->microbatch = m;
-        SL_TRY(module->type->forward(module, context, worker->x + at * in, worker->y + at * out));
+        SL_TRY(
+            module->type->forward(module, context, sl_given_f32(worker->x + at * in), SL_INTO(worker->y + at * out)));
     }
     for (int m = MICROBATCHES - 1; m >= 0; m--) {
         const size_t at = (size_t)m;
         context->microbatch = m;
-        SL_TRY(module->type->backward_input(module, context, worker->x + at * in, worker->dy + at * out, NULL));
-        SL_TRY(module->type->backward_input(module, context, worker->x + at * in, worker->dy + at * out,
-                                            worker->dx + at * in));
+        SL_TRY(module->type->backward_input(module, context, sl_given_f32(worker->x + at * in),
+                                            sl_given_f32(worker->dy + at * out), NULL));
+        SL_TRY(module->type->backward_input(module, context, sl_given_f32(worker->x + at * in),
+                                            sl_given_f32(worker->dy + at * out), SL_INTO(worker->dx + at * in)));
     }
     for (int m = 0; m < MICROBATCHES; m += context->wgrad_group) {
         const size_t at = (size_t)m;
         context->microbatch = m;
         context->accumulate = m > 0;
-        SL_TRY(module->type->backward_weight(module, context, worker->x + at * in, worker->dy + at * out));
+        SL_TRY(module->type->backward_weight(module, context, sl_given_f32(worker->x + at * in),
+                                             sl_given_f32(worker->dy + at * out)));
     }
     return SL_OK;
 }

@@ -177,9 +177,9 @@ static int forward(struct worker *worker) {
     for (int m = 0; m < MICROBATCHES; m++) {
         const size_t at = (size_t)m;
         set_microbatch(worker, m);
-        SL_TRY(embedding->type->forward(embedding, context, NULL, y + at * own));
+        SL_TRY(embedding->type->forward(embedding, context, sl_given_f32(NULL), SL_INTO(y + at * own)));
         set_microbatch(worker, m);
-        SL_TRY(head->type->forward(head, context, worker->x + at * own, made + at * given));
+        SL_TRY(head->type->forward(head, context, sl_given_f32(worker->x + at * own), SL_INTO(made + at * given)));
     }
     struct sl_metrics *sums = &worker->metrics;
     sl_sums_read(context->sums, sums);
@@ -195,9 +195,11 @@ static int backward_input(struct worker *worker) {
     for (int m = MICROBATCHES - 1; m >= 0; m--) {
         const size_t at = (size_t)m;
         set_microbatch(worker, m);
-        SL_TRY(embedding->type->backward_input(embedding, context, NULL, worker->dy + at * own, NULL));
-        SL_TRY(embedding->type->backward_input(embedding, context, NULL, worker->dy + at * own,
-                                               worker->results + worker->offset[DTOKENS] + at * (size_t)context->rows));
+        SL_TRY(embedding->type->backward_input(embedding, context, sl_given_f32(NULL),
+                                               sl_given_f32(worker->dy + at * own), NULL));
+        SL_TRY(embedding->type->backward_input(
+            embedding, context, sl_given_f32(NULL), sl_given_f32(worker->dy + at * own),
+            SL_INTO(worker->results + worker->offset[DTOKENS] + at * (size_t)context->rows)));
     }
     return SL_OK;
 }
@@ -212,11 +214,13 @@ static int backward_weight(struct worker *worker) {
             const size_t at = (size_t)m;
             context->accumulate = i > 0 || m > 0;
             set_microbatch(worker, m);
-            SL_TRY(embedding->type->backward_weight(embedding, context, NULL, worker->dy + at * own));
+            SL_TRY(embedding->type->backward_weight(embedding, context, sl_given_f32(NULL),
+                                                    sl_given_f32(worker->dy + at * own)));
             set_microbatch(worker, m);
             if (i == 0)
-                SL_TRY(head->type->backward_weight(head, context, sl_is_kept(&head->x) ? worker->x + at * own : NULL,
-                                                   NULL));
+                SL_TRY(head->type->backward_weight(head, context,
+                                                   sl_given_f32(sl_is_kept(&head->x) ? worker->x + at * own : NULL),
+                                                   sl_given_f32(NULL)));
         }
     }
     return SL_OK;

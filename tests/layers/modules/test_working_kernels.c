@@ -136,24 +136,10 @@ static void they_hold_them_together(void **state) {
     if (shares_memory()) both(true);
 }
 
-/* A call finds its own rows in its parent's bf16 copy, and no other array's. */
-static void stored_rows_are_found(void **state) {
-    (void)state;
-    float values[12] = {0};
-    const uint16_t stored[8] = {0};
-    const struct sl_context context = {.rounded = {.values = values + 2, .stored = stored, .count = 8}}, none = {0};
-    assert_ptr_equal(sl_rounded_rows(&context, 8, values + 2), stored);
-    assert_ptr_equal(sl_rounded_rows(&context, 4, values + 6), stored + 4);
-    assert_null(sl_rounded_rows(&context, 4, values + 7));
-    assert_null(sl_rounded_rows(&context, 4, values + 1));
-    assert_null(sl_rounded_rows(&none, 4, values + 2));
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_has_its_own),
         cmocka_unit_test(they_hold_them_together),
-        cmocka_unit_test(stored_rows_are_found),
     };
     begin_tests(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

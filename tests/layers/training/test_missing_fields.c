@@ -15,17 +15,24 @@ static void multiply(const struct sl_context *context, size_t n, const float *a,
     context->kernels->operands->multiply(n, sl_rows_f32(a), sl_rows_f32(b), sl_out_f32(y));
 }
 
-static int square(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int square(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                  struct sl_result *y_out) {
+    const float *x = x_in.floats;
+    float *y = y_out->floats;
     multiply(context, (size_t)context->rows * (size_t)module->in, x, x, y);
     return SL_OK;
 }
 /* Reads x, and so does not come back if it is NULL. */
-static int square_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                       float *dx) {
+static int square_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                       struct sl_given dy_in, struct sl_result *dx_out) {
+    const float *x = x_in.floats, *dy = dy_in.floats;
+    float *dx = sl_result_floats(dx_out);
     if (dx) multiply(context, (size_t)context->rows * (size_t)module->in, x, dy, dx);
     return SL_OK;
 }
-static int read_gradient(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
+static int read_gradient(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                         struct sl_given dy_in) {
+    const float *x = x_in.floats, *dy = dy_in.floats;
     float *unread = sl_gradient(module, context, 0);
     multiply(context, (size_t)module->in, x, dy, unread);
     return SL_OK;
@@ -48,8 +55,9 @@ static int plan_two(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_scale(module, plan));
     return sl_plan_parameter(plan, "shift", SL_INIT_ZEROS, 0, 1, shape);
 }
-static int fail_silently(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    return (void)module, (void)context, (void)x, (void)y, SL_BAD_INPUT;
+static int fail_silently(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                         struct sl_result *y_out) {
+    return (void)module, (void)context, (void)x_in, (void)y_out, SL_BAD_INPUT;
 }
 static const struct sl_module_type silent = {.name = "silent", .forward = fail_silently, .backward_input = square_back};
 static const struct sl_module_type unweighed = {
@@ -76,14 +84,15 @@ static int plan_around_input(struct sl_module *module, struct sl_plan *plan) {
     module->y.lasts = SL_UNTIL_RETURN;
     return sl_module_plan(module->child[0], plan);
 }
-static int around(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int around(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     return sl_module_forward(module->child[0], context, x, y);
 }
-static int around_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                       float *dx) {
+static int around_back(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                       struct sl_given dy, struct sl_result *dx) {
     return sl_module_backward_input(module->child[0], context, x, dy, dx);
 }
-static int around_weight(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
+static int around_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                         struct sl_given dy) {
     return sl_module_backward_weight(module->child[0], context, x, dy);
 }
 static const struct sl_module_type wraps = {.name = "wraps",
@@ -409,10 +418,12 @@ struct reader {
     const char *text;
 };
 
-static int end(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
+static int end(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+               struct sl_result *y_out) {
+    float *y = y_out->floats;
     context->kernels->fill((size_t)context->rows * (size_t)module->in, 0.0f, y);
     context->metrics->rows += context->rows;
-    return (void)x, SL_OK;
+    return (void)x_in, SL_OK;
 }
 
 static int read_batch(struct sl_spmd *self, void *arg) {

@@ -208,26 +208,28 @@ struct follower {
     struct fault *fault;
 };
 
-static int pass_on(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    sl_device.copy(y, x, (size_t)context->rows * (size_t)module->in * sizeof *y);
+static int pass_on(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
+    sl_device.copy(y->floats, x.floats, sl_module_elements(module, context) * sizeof *y->floats);
     return SL_OK;
 }
 
-static int pass_back(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy,
-                     float *dx) {
+static int pass_back(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_given dy,
+                     struct sl_result *dx) {
     (void)x;
     return dx ? pass_on(module, context, dy, dx) : SL_OK;
 }
 
-static int give_up(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
-    (void)x, (void)dy;
+static int give_up(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                   struct sl_given dy_in) {
+    (void)x_in, (void)dy_in;
     struct fault *fault = ((const struct follower *)module)->fault;
     if (fault->steps++ == 0) return SL_OK;
     return sl_fail(context->self, fault->status, "the module gave up");
 }
 
-static int be_late(const struct sl_module *module, struct sl_context *context, const float *x, const float *dy) {
-    (void)module, (void)context, (void)x, (void)dy;
+static int be_late(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
+                   struct sl_given dy_in) {
+    (void)module, (void)context, (void)x_in, (void)dy_in;
     usleep(LATE);
     return SL_OK;
 }

@@ -199,36 +199,39 @@ static void rotate(const struct sl_module *module, const struct sl_context *cont
     turn(context, mla->queries, mla->rotated, back, sl_mla_out(module, context, queries));
 }
 
-/* Calls child I's forward of its saved input. */
-static int child_forward(const struct sl_module *module, struct sl_context *context, int i, float *y) {
-    return sl_kept_forward(module->child[i], context, &sl_mla_of(module)->kept[sl_mla_input[i]], false, y);
+/* Child I's saved input. */
+static struct sl_given input_of(const struct sl_module *module, const struct sl_context *context, int i) {
+    return sl_kept_given(context, &sl_mla_of(module)->kept[sl_mla_input[i]]);
 }
 
-/* The same for a saved result. */
-static int child_forward_kept(const struct sl_module *module, struct sl_context *context, int i, enum tensor y) {
-    const struct sl_kept *kept = sl_mla_of(module)->kept;
-    return sl_forward_kept(module->child[i], context, &kept[sl_mla_input[i]], NULL, &kept[y], NULL);
+/* Calls child I's forward, with TENSOR as its result; a saved one is written in its form. */
+static int child_forward(const struct sl_module *module, struct sl_context *context, int i, bool saved,
+                         enum tensor tensor) {
+    const struct sl_kept *y = &sl_mla_of(module)->kept[tensor];
+    if (saved) return sl_forward_kept(module->child[i], context, input_of(module, context, i), y, NULL);
+    return sl_module_forward(module->child[i], context, input_of(module, context, i),
+                             SL_INTO(sl_kept_values(context, y)));
 }
 
-static int project(const struct sl_module *module, struct sl_context *context, const float *x) {
+static int project(const struct sl_module *module, struct sl_context *context, struct sl_given x) {
     const struct mla *mla = sl_mla_of(module);
     float *latent = sl_mla_at(module, context, LATENT);
-    SL_TRY(sl_forward_kept(module->child[DOWN], context, NULL, x, &mla->kept[LATENT], NULL));
+    SL_TRY(sl_forward_kept(module->child[DOWN], context, x, &mla->kept[LATENT], NULL));
     sl_mla_cut(module, context, latent);
     if (mla->by_latents)
         SL_TRY(sl_mla_expand(module, context, sl_mla_at(module, context, KV_LATENT)));
     else if (!sl_mla_absorbs(context->caches, context->sequence, context->position))
-        SL_TRY(child_forward_kept(module, context, KV_UP, KEYS_VALUES));
-    SL_TRY(child_forward_kept(module, context, Q_UP, QUERIES));
+        SL_TRY(child_forward(module, context, KV_UP, true, KEYS_VALUES));
+    SL_TRY(child_forward(module, context, Q_UP, true, QUERIES));
     if (!mla->rope) return SL_OK;
-    SL_TRY(child_forward(module, context, K_ROPE, sl_mla_at(module, context, ROTATED_KEYS)));
-    SL_TRY(child_forward(module, context, Q_ROPE, sl_mla_at(module, context, ROTATED_QUERIES)));
+    SL_TRY(child_forward(module, context, K_ROPE, false, ROTATED_KEYS));
+    SL_TRY(child_forward(module, context, Q_ROPE, false, ROTATED_QUERIES));
     rotate(module, context, false, ROTATED_KEYS, ROTATED_QUERIES);
     return SL_OK;
 }
 
-static int mla_forward(const struct sl_module *module, struct sl_context *context, const float *x, float *y) {
-    struct sl_result *const result = sl_take_result(context);
+static int mla_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                       struct sl_result *y) {
     SL_TRY(sl_check_positions(module, context, sl_mla_of(module)->shape.positions));
     SL_TRY(project(module, context, x));
     if (context->caches) {
@@ -237,8 +240,7 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
     } else {
         SL_TRY(sl_mla_attend(module, context, sl_mla_out(module, context, OUTPUT)));
     }
-    context->result = result;
-    return sl_kept_forward(module->child[OUT], context, &sl_mla_of(module)->kept[OUTPUT], true, y);
+    return sl_module_forward_last(module->child[OUT], context, input_of(module, context, OUT), y);
 }
 
 /* ---- backward ---- */
@@ -308,25 +310,22 @@ static int attention_backward(const struct sl_module *module, struct sl_context 
     return SL_OK;
 }
 
-static int mla_backward_input(const struct sl_module *module, struct sl_context *context, const float *x,
-                              const float *dy, float *dx) {
+static int mla_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                              struct sl_given dy, struct sl_result *dx) {
     const struct mla *mla = sl_mla_of(module);
-    struct sl_result *const result = sl_take_result(context);
-    struct sl_rows d_o;
-    SL_TRY(sl_backward_input_left(module->child[OUT], context, sl_mla_stored(module, context, OUTPUT), dy,
-                                  &mla->kept[D_OUTPUT], &d_o));
-    SL_TRY(attention_backward(module, context, d_o));
+    struct sl_result d_o = sl_kept_result(context, &mla->kept[D_OUTPUT]);
+    d_o.made = SL_LEFT;
+    SL_TRY(sl_module_backward_input(module->child[OUT], context, sl_mla_stored(module, context, OUTPUT), dy, &d_o));
+    SL_TRY(attention_backward(module, context, sl_result_rows(&d_o)));
     SL_TRY(sl_mla_latent_gradient(module, context));
-    context->result = result;
     return sl_mla_backward_input(module, context, DOWN, x, dx);
 }
 
-static int mla_backward_weight(const struct sl_module *module, struct sl_context *context, const float *x,
-                               const float *dy) {
+static int mla_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                               struct sl_given dy) {
     for (int i = 0; i < module->children; i++)
-        SL_TRY(sl_saved_backward_weight(module->child[i], context, sl_mla_input_of(module, context, i, x),
-                                        i == OUT ? sl_saved_dy(context, dy)
-                                                 : sl_mla_stored(module, context, sl_mla_gradient[i])));
+        SL_TRY(sl_backward_weight_groups(module->child[i], context, sl_mla_input_of(module, context, i, x),
+                                         i == OUT ? dy : sl_mla_stored(module, context, sl_mla_gradient[i])));
     return SL_OK;
 }
 

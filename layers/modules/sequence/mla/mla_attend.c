@@ -41,17 +41,17 @@ int sl_mla_attend(const struct sl_module *module, struct sl_context *context, st
     return SL_OK;
 }
 
-struct sl_rows sl_mla_stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
+struct sl_given sl_mla_stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
     return sl_kept_saved(context, &sl_mla_of(module)->kept[tensor]);
 }
 
-struct sl_rows sl_mla_input_of(const struct sl_module *module, const struct sl_context *context, int i,
-                               const float *x) {
-    return i == DOWN ? sl_saved_x(context, x) : sl_mla_stored(module, context, sl_mla_input[i]);
+struct sl_given sl_mla_input_of(const struct sl_module *module, const struct sl_context *context, int i,
+                                struct sl_given x) {
+    return i == DOWN ? x : sl_mla_stored(module, context, sl_mla_input[i]);
 }
 
-int sl_mla_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x,
-                          float *dx) {
-    return sl_kept_backward_input(module->child[i], context, sl_mla_input_of(module, context, i, x),
-                                  &sl_mla_of(module)->kept[sl_mla_gradient[i]], dx);
+int sl_mla_backward_input(const struct sl_module *module, struct sl_context *context, int i, struct sl_given x,
+                          struct sl_result *dx) {
+    return sl_module_backward_input(module->child[i], context, sl_mla_input_of(module, context, i, x),
+                                    sl_kept_given(context, &sl_mla_of(module)->kept[sl_mla_gradient[i]]), dx);
 }

@@ -1,6 +1,7 @@
 /* mla_internal.h - declarations shared by the files of latent attention: mla.c computes and trains it, mla_latents.c
  * has the latent and its gradient, mla_caches.c attends to cached tokens, mla_attend.c to the call's own. For divided
- * sequences, mla_context.c computes keys and values of all tokens from their latents. */
+ * sequences, mla_context.c computes keys and values of all tokens from their latents. mla_operands.c has what these two
+ * multiply in place of kv_up. */
 #ifndef SL_LAYERS_MODULES_SEQUENCE_MLA_MLA_INTERNAL_H
 #define SL_LAYERS_MODULES_SEQUENCE_MLA_MLA_INTERNAL_H
 
@@ -82,11 +83,13 @@ static inline void sl_mla_keep(const struct sl_module *module, const struct sl_c
 extern const enum tensor sl_mla_input[CHILDREN], sl_mla_gradient[CHILDREN];
 
 /* TENSOR in its saved type. */
-struct sl_rows sl_mla_stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor);
+struct sl_given sl_mla_stored(const struct sl_module *module, const struct sl_context *context, enum tensor tensor);
 /* Child I's x in its saved type; X is the module's own. */
-struct sl_rows sl_mla_input_of(const struct sl_module *module, const struct sl_context *context, int i, const float *x);
+struct sl_given sl_mla_input_of(const struct sl_module *module, const struct sl_context *context, int i,
+                                struct sl_given x);
 /* Calls child I's backward_input, after its gradient has been written; X is the module's own. */
-int sl_mla_backward_input(const struct sl_module *module, struct sl_context *context, int i, const float *x, float *dx);
+int sl_mla_backward_input(const struct sl_module *module, struct sl_context *context, int i, struct sl_given x,
+                          struct sl_result *dx);
 
 /* Stride with which kv_up and q_up may read their columns of the latent and write their gradients; 0: they need copies.
  * Down must be planned. */

@@ -3,9 +3,7 @@
  * These two products, and down's product for the gradient, may read only bf16 and accept columns of wider rows. If so,
  * the latent and its gradient are stored once as bf16, without copies. Otherwise kv_up and q_up have copies of their
  * halves, and their gradients are copied to their places. */
-#include "layers/modules/feedforward/affine.h"
 #include "layers/modules/sequence/mla/mla_internal.h"
-#include "spmd/device/device.h"
 
 /* ---- planning ---- */
 
@@ -67,35 +65,6 @@ int sl_mla_plan_latents(struct mla *mla, struct sl_plan *plan) {
     return SL_OK;
 }
 
-/* ---- kv_up's operands, for other products than its own ---- */
-
-int sl_mla_all_latents(const struct sl_module *module, struct sl_context *context, const float *latents,
-                       const float **all) {
-    const struct mla *mla = sl_mla_of(module);
-    const struct sl_group *peers = sl_group_of(context, mla->group);
-    const size_t shape[] = {(size_t)context->rows, mla->latent};
-    float *const gathered = peers ? sl_mla_at(module, context, ALL_LATENT) : NULL;
-    *all = peers ? gathered : latents;
-    if (!peers) return SL_OK;
-    return sl_communicate(context, sl_describe_all_gather_dim(peers, SL_F32, latents, gathered, 2, shape, 1));
-}
-
-const float *sl_mla_bias(const struct sl_module *module, const struct sl_context *context, bool values) {
-    const struct mla *mla = sl_mla_of(module);
-    const struct sl_group *peers = sl_group_of(context, mla->group);
-    const size_t first = (values ? (size_t)mla->shape.dimension : 0) + (peers ? (size_t)peers->rank * mla->columns : 0);
-    return sl_value(module->child[KV_UP], context, SL_AFFINE_BIAS) + first;
-}
-
-int sl_mla_take_columns(const struct sl_module *module, struct sl_context *context) {
-    const struct mla *mla = sl_mla_of(module);
-    float *const bias = sl_at(context, &mla->bias);
-    for (int values = 0; values < 2; values++)
-        sl_device.copy(bias + (values ? mla->columns : 0), sl_mla_bias(module, context, values),
-                       mla->columns * sizeof *bias);
-    return sl_sharded_dense_columns(module->child[KV_UP], context, sl_at(context, &mla->kernel));
-}
-
 /* ---- forward and backward ---- */
 
 /* Copies child I's x from the latent's columns, also as bf16 if it is saved so. */
@@ -117,16 +86,6 @@ void sl_mla_cut(const struct sl_module *module, const struct sl_context *context
     cut_part(module, context, Q_UP, latent + sl_mla_of(module)->latent);
 }
 
-/* Calls child I's backward_input, which writes bf16 to COLUMNS of the latent's gradient, and no floats to PART. */
-static int columns_gradient(const struct sl_module *module, struct sl_context *context, int i, uint16_t *columns,
-                            float *part) {
-    struct sl_result result = {.stored = columns, .unread = true};
-    context->result = &result;
-    const int status = sl_mla_backward_input(module, context, i, NULL, part);
-    context->result = NULL;
-    return status;
-}
-
 int sl_mla_latent_gradient(const struct sl_module *module, struct sl_context *context) {
     const struct mla *mla = sl_mla_of(module);
     const size_t rows = (size_t)context->rows, half = mla->latent;
@@ -134,19 +93,21 @@ int sl_mla_latent_gradient(const struct sl_module *module, struct sl_context *co
     const struct sl_out settled = sl_mla_out(module, context, D_LATENT);
     uint16_t *stored = sl_out_halves(settled);
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
+    const struct sl_given none = sl_given_f32(NULL); /* these children's x is not the module's */
     for (int i = KV_UP; i <= Q_UP; i++) {
         const size_t first = i == Q_UP ? half : 0;
         if (module->child[i]->x_stride > 0) {
-            SL_TRY(columns_gradient(module, context, i, stored + first, part));
+            struct sl_result columns = {.floats = part, .halves = stored + first, .form = SL_ALONE};
+            SL_TRY(sl_mla_backward_input(module, context, i, none, &columns));
             continue;
         }
         if (i == KV_UP && mla->by_latents) SL_TRY(sl_mla_expand_backward(module, context, part));
-        SL_TRY(sl_mla_backward_input(module, context, i, NULL, part));
+        SL_TRY(sl_mla_backward_input(module, context, i, none, SL_INTO(part)));
         kernels->copy_settled(rows, half, part, half, sl_out_from(mla->rope ? sl_out_f32(latent) : settled, first),
                               2 * half);
     }
     for (int i = K_ROPE; i < module->children; i++) {
-        SL_TRY(sl_mla_backward_input(module, context, i, NULL, part));
+        SL_TRY(sl_mla_backward_input(module, context, i, none, SL_INTO(part)));
         if (i == module->children - 1 && settled.rounds)
             context->kernels->add_settled(rows * 2 * half, part, latent, stored);
         else
