@@ -93,8 +93,8 @@ point 'the layout that is given is not written again'
 # ---- refusals ----
 
 refused '--tensor-layout: "row" is not one of columns|rows' train $own --mesh tensor=2 --tensor-layout row
-refused '--tensor-layout: is read only with --mesh tensor=..., or with --plan' train $own --mesh data=2 $rows
-refused '--tensor-layout: is read only with --mesh tensor=...' evaluate --params rows --data text --mesh data=2 $rows
+refused '--tensor-layout: is read only with --mesh tensor=2 or more, or with --plan' train $own --mesh data=2 $rows
+refused '--tensor-layout: is read only with --mesh tensor=2 or more' evaluate --params rows --data text --mesh data=2 $rows
 by_rows="train $own --mesh tensor=2 $rows"
 refused 'tensor layout rows does not take experts: take columns' $by_rows --experts 4
 refused 'tensor layout rows does not take adapters: take columns' $by_rows --attention gqa --lora-rank 2

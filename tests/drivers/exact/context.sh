@@ -91,7 +91,7 @@ wrong '--exact context=3: it must be 1, 2, 4, ..., and context=1 coordinates hav
 wrong '--exact context=2: it must be 1, 2, 4, ..., and context=4 coordinates have equally many leaves' --mesh context=4 --exact context=2
 wrong '--exact pipe=2: only the axes data, tensor and context have leaves' --exact pipe=2
 wrong 'mla.rope: the gradient of a key' --rope-dim 4 --exact context=2,tensor=2
-for option in '--experts 4' --fsdp '--spread-head rows' '--sample-every 1'; do
+for option in '--experts 4' --fsdp '--spread-head rows'; do
     wrong "--exact context=N: ${option% *} does not go" --exact context=2 $option
 done
 wrong '--exact context=N: --offload activations does not go' --exact context=2 --offload activations

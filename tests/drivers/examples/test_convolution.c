@@ -53,8 +53,9 @@ static void a_pool_gives_its_gradient_to_the_first_largest_point(void **state) {
     assert_non_null(pool);
     sl_device.copy(at, x, sizeof x);
     sl_device.copy(given, dy, sizeof dy);
-    assert_int_equal(pool->type->forward(pool, &context, at, y), SL_OK);
-    assert_int_equal(pool->type->backward_input(pool, &context, at, given, dx), SL_OK);
+    assert_int_equal(pool->type->forward(pool, &context, sl_given_f32(at), SL_INTO(y)), SL_OK);
+    assert_int_equal(pool->type->backward_input(pool, &context, sl_given_f32(at), sl_given_f32(given), SL_INTO(dx)),
+                     SL_OK);
     assert_int_equal(sl_device.settle(NULL), SL_OK);
     assert_true(y[0] == 0 && y[1] == 3 && y[2] == 4);
     assert_memory_equal(dx, wanted, sizeof wanted);
@@ -221,11 +222,13 @@ static void pools_of_several_images_and_their_gradients(void **state) {
         float *y = device_floats(count / 4), *dx = device_floats(count);
         for (size_t e = 0; e < count; e++) dx[e] = NAN;
         assert_non_null(pool);
-        assert_int_equal(pool->type->forward(pool, &context, x, y), SL_OK);
-        assert_int_equal(pool->type->backward_input(pool, &context, x, dy, dx), SL_OK);
+        assert_int_equal(pool->type->forward(pool, &context, sl_given_f32(x), SL_INTO(y)), SL_OK);
+        assert_int_equal(pool->type->backward_input(pool, &context, sl_given_f32(x), sl_given_f32(dy), SL_INTO(dx)),
+                         SL_OK);
         assert_int_equal(sl_device.settle(NULL), SL_OK);
         expect_pool(size[0], size[1], size[2], size[3], x, y, dy, dx);
-        assert_int_equal(pool->type->backward_input(pool, &context, x, dy, NULL), SL_OK); /* no caller needs dx */
+        assert_int_equal(pool->type->backward_input(pool, &context, sl_given_f32(x), sl_given_f32(dy), NULL),
+                         SL_OK); /* no caller needs dx */
         float *const arrays[] = {x, dy, y, dx};
         for (size_t a = 0; a < 4; a++) release_array(arrays[a]);
         sl_module_free(pool);
@@ -240,11 +243,11 @@ static void expect_sums_of_halves(struct numbers *numbers, int rows, int columns
     float *x = random_device_wholes(numbers, 2 * n), *y = random_device_wholes(numbers, n), *dx = device_floats(2 * n);
     assert_non_null(sum);
     for (size_t i = 0; i < 2 * n; i++) dx[i] = NAN;
-    assert_int_equal(sum->type->backward_input(sum, &context, x, y, dx), SL_OK);
+    assert_int_equal(sum->type->backward_input(sum, &context, sl_given_f32(x), sl_given_f32(y), SL_INTO(dx)), SL_OK);
     assert_int_equal(sl_device.settle(NULL), SL_OK);
     for (size_t i = 0; i < 2 * n; i++)
         assert_true(dx[i] == y[i / (2 * (size_t)columns) * (size_t)columns + i % (size_t)columns]);
-    assert_int_equal(sum->type->forward(sum, &context, x, y), SL_OK);
+    assert_int_equal(sum->type->forward(sum, &context, sl_given_f32(x), SL_INTO(y)), SL_OK);
     assert_int_equal(sl_device.settle(NULL), SL_OK);
     for (size_t i = 0; i < n; i++) {
         const size_t first = i / (size_t)columns * 2 * (size_t)columns + i % (size_t)columns;
@@ -266,8 +269,9 @@ static void expect_merged(struct numbers *numbers, int rows, int lines, int widt
     assert_non_null(merge);
     for (size_t i = 0; i < out; i++) y[i] = NAN;
     for (size_t i = 0; i < n; i++) dx[i] = NAN;
-    assert_int_equal(merge->type->forward(merge, &context, x, y), SL_OK);
-    assert_int_equal(merge->type->backward_input(merge, &context, x, dy, dx), SL_OK);
+    assert_int_equal(merge->type->forward(merge, &context, sl_given_f32(x), SL_INTO(y)), SL_OK);
+    assert_int_equal(merge->type->backward_input(merge, &context, sl_given_f32(x), sl_given_f32(dy), SL_INTO(dx)),
+                     SL_OK);
     assert_int_equal(sl_device.settle(NULL), SL_OK);
     for (int i = 0; i < (int)out; i++) {
         const int c = i % all, point = i / all % (4 * points), image = i / all / (4 * points) * in;
