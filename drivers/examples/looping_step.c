@@ -72,11 +72,10 @@ static int forward(struct worker *w, int part, int i, const float *x, float *y) 
 }
 static int backward(struct worker *w, int part, int i, const float *x, const float *dy, float *dx) {
     if (!w->part[part]) return SL_OK;
-    struct sl_context *context = call(w, part, i);
-    context->accumulate = part < LOOPS && context->microbatch < MICROBATCHES - 1; /* the last one comes first */
-    const struct sl_given x_in = sl_given_f32(x), dy_in = sl_given_f32(dy);
-    SL_TRY(sl_module_backward_input(w->part[part], context, x_in, dy_in, dx ? SL_INTO(dx) : NULL));
-    return sl_module_backward_weight(w->part[part], context, x_in, dy_in);
+    struct sl_context *c = call(w, part, i);
+    c->accumulate = part < LOOPS && c->microbatch < MICROBATCHES - 1; /* the last one comes first */
+    SL_TRY(sl_module_backward_input(w->part[part], c, sl_given_f32(x), sl_given_f32(dy), dx ? SL_INTO(dx) : NULL));
+    return sl_module_backward_weight(w->part[part], c, sl_given_f32(x), sl_given_f32(dy));
 }
 
 static int forward_step(struct worker *w, int i) {

@@ -67,7 +67,7 @@ static inline bool sl_result_is_due(const struct sl_result *y) {
  * forward for all others. */
 static inline int sl_module_forward_plain(const struct sl_module *module, struct sl_context *context, struct sl_given x,
                                           struct sl_result *y) {
-    struct sl_result floats = {.form = SL_WHOLE};
+    struct sl_result floats = sl_result_f32(NULL);
     struct sl_result *const to = sl_result_for(&module->y, y, &floats);
     const char *outer = sl_module_enter(module, context);
     const int status = context->microbatches > 1 && !module->type->fuses
@@ -97,7 +97,7 @@ static inline int sl_module_backward_input_plain(const struct sl_module *module,
     const bool each = context->microbatches > 1 && !module->type->fuses;
     if (module->part && !whole) SL_TRY(sl_module_begin_part(module, context, SL_WRITTEN_BY_INPUT));
     const char *outer = sl_module_enter(module, context);
-    struct sl_result floats = {.form = SL_WHOLE};
+    struct sl_result floats = sl_result_f32(NULL);
     const bool follows = module->weights_follow && !whole;
     if (follows) dy = sl_module_stored_gradient(module, context, dy);
     int status = (whole  ? sl_module_backward_input_whole

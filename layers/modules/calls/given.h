@@ -67,6 +67,11 @@ static inline struct sl_rows sl_given_rows(struct sl_given x) {
 static inline struct sl_rows sl_given_stored(struct sl_given x) {
     return x.halves && x.form < SL_BESIDE ? sl_rows_bf16(x.halves) : sl_rows_f32(x.floats);
 }
+/* A result of floats, written to AT. */
+static inline struct sl_result sl_result_f32(float *at) {
+    const struct sl_given none = {(const float *)0, (uint16_t *)0, SL_WHOLE};
+    return (struct sl_result){at, (uint16_t *)0, SL_WHOLE, SL_ASKED, none, (uint16_t *)0};
+}
 /* Floats of a result; NULL if the result is not wanted. */
 static inline float *sl_result_floats(const struct sl_result *y) { return y ? y->floats : (float *)0; }
 
