@@ -21,9 +21,9 @@
  * root.
  *
  * Checked mode compares the members' calls before data moves: operation, dtype, elements, root, pairs and the line of
- * the call must be the same for all. A call skipped by one member is therefore found at this member's next call over
- * the group from another line; if the next call comes from the same line, as in a loop, only after the loop. Opening
- * groups is not compared. No member starts a call before all have finished the call SL_MAX_IN_FLIGHT calls earlier.
+ * the call must be the same for all. A call that a member skips is found at its next call over the group from another
+ * line: in a loop that repeats one line, only after the loop. Opening groups is not compared. No member starts a call
+ * before all have finished the call SL_MAX_IN_FLIGHT calls earlier.
  *
  * In unchecked mode, the n-th call of a member over a group meets the n-th calls of the others. Engines local and mpi
  * compare a member's call with the calls of the members it receives from, before data moves: group, operation, dtype,

@@ -136,8 +136,7 @@ struct sl_engine_line {
     const struct sl_group *group; /* lives as long as this struct is used */
     int64_t number;               /* the same at all members; no two lines of a coordinate pair have the same number */
     size_t bytes;                 /* of a message */
-    int kept;                     /* counts for which a message is kept: the message of a count replaces that of the
-                                     KEPT-th count before. 0: there are no messages */
+    int kept;                     /* number of latest counts whose messages are kept; 0: counts have no messages */
     void *state;
 };
 
@@ -166,8 +165,8 @@ static inline double sl_wait_end(struct sl_spmd *self, struct sl_wait_mark mark)
 
 struct sl_engine_table {
     const char *name;
-    const char *missing; /* NULL, or the CMake option that builds the engine: this build does not have its
-                            functions */
+    const char *missing; /* NULL: the engine is in this build; otherwise the CMake option that would build it, and the
+                            functions are not set */
     int most;            /* coordinates of a run; 0: as many as memory allows */
     bool apart;          /* coordinates are processes and share no memory */
     bool both_ends;      /* each end of a channel has slots of its own */
@@ -217,15 +216,15 @@ struct sl_engine_table {
      * ended. */
     int (*progress)(struct sl_spmd *self);
 
-    /* For an engine built on this one, with calls that wait in this one's calls; NULL: no engine can be built on this
-     * one. */
+    /* The functions below are for an engine built on this one: its calls wait in this engine's calls. If they are NULL,
+     * no engine can be built on this one. */
 
     /* Begins a call of the engine built on this one: records the call's place. SL_FAILED once the run has ended. */
     int (*enter)(struct sl_spmd *self, const char *verb, const char *object, const char *site);
     /* Ends the run with STATUS and the coordinate's own message. */
     void (*give_up)(struct sl_spmd *self, int status);
-    /* Ends the run with VERDICT. Any thread may call it while SELF's program runs. ABSENT: a coordinate to wait for no
-     * longer, or -1. */
+    /* Ends the run with VERDICT. Any thread may call it while SELF's program runs. ABSENT: a coordinate for whose
+     * return the end waits only a short time; -1: none. */
     void (*end)(struct sl_spmd *self, const struct sl_error *verdict, int absent);
     /* Returns whether a coordinate's process is visible from here and has ended. Any thread may call it. NULL: all
      * coordinates are in this process. */

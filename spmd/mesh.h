@@ -39,8 +39,7 @@ int sl_mesh_find_axis(const struct sl_mesh *mesh, const char *name);
 
 /* Whether AXES, a list of comma-separated names or "*" for all, has AXIS. */
 bool sl_axes_have(const char *axes, const char *axis);
-/* Whether AXIS has size 1, or is in AXES and comes, in the mesh's order, after all other axes of AXES with more than
- * one coordinate. */
+/* Whether AXIS is the last of AXES, in the mesh's order and without axes of size 1. True also if AXIS has size 1. */
 bool sl_axes_end_with(const struct sl_mesh *mesh, const char *axes, const char *axis);
 
 /* The size of the axis called NAME, or the product of the sizes of several, comma-separated. An axis missing in the
@@ -59,8 +58,8 @@ char *sl_mesh_describe(const struct sl_mesh *mesh, int coordinate, char *text, s
 /* Writes "data=2,model=4"; returns TEXT. */
 char *sl_mesh_print(const struct sl_mesh *mesh, char *text, size_t size);
 
-/* Some coordinates of a mesh, in order: either the combinations of DIMS counters, the last counter fastest, or a
- * list. */
+/* Some coordinates of a mesh, in order: those of `list` or, if it is NULL, first + sum of i[d] * stride[d] for all i
+ * with 0 <= i[d] < count[d], the last dim fastest. */
 struct sl_members {
     int first, dims;
     int count[SL_MAX_AXES], stride[SL_MAX_AXES];

@@ -66,8 +66,8 @@ struct sl_spmd {
      * but had no core. In the rest the peer had not reached its part of the call. */
     bool timed, divides;
     double waited, waited_cpu, transferred, starved;
-    /* [SL_TRAFFIC_KINDS]: engine mpi counts the messages of collectives here, by operation, and those of channels
-     * behind them. NULL: nothing is counted. */
+    /* [SL_TRAFFIC_KINDS]: engine mpi counts messages here: an entry for each operation of collectives, then one for
+     * channels. NULL: nothing is counted. */
     struct sl_traffic *sent;
     struct sl_budget held; /* bytes this coordinate has allocated, as far as the allocating code counts
                               them */
@@ -117,8 +117,8 @@ double sl_cpu_now(void);
  * arbitrary moment and ends at NOW; CPU are the thread's CPU seconds at NOW; only differences of two results have a
  * meaning. 0 for a coordinate with a device: its thread sleeps while the device computes.
  *
- * A thread whose time slice is over often loses its core when it asks for its CPU seconds. The order in which the two
- * clocks are read decides on which side the pause is counted: after NOW if sl_now() was read first, else before NOW. */
+ * A thread at the end of its time slice often loses its core while it asks for its CPU seconds. If sl_now() is read
+ * first, this pause is counted after NOW, otherwise before NOW. */
 static inline double sl_starved_at_work(const struct sl_spmd *self, double now, double cpu) {
     return self->device >= 0 ? 0 : now - self->waited - (cpu - self->waited_cpu);
 }

@@ -174,7 +174,7 @@ static void find_missing(const struct sl_request *request, bool finished, struct
     }
 }
 
-/* If calls differ, all members may have arrived without opening the gate. */
+/* All members may have arrived at a gate that stays closed: the last one has found that calls differ. */
 static int find_not_arrived(struct sl_local_coordinate *me, const void *arg, struct sl_local_missing *missing) {
     const struct sl_request *request = arg;
     find_missing(request, false, missing);
@@ -239,7 +239,7 @@ int sl_local_start(struct sl_spmd *self, struct sl_request *request) {
                        sl_collective_name(call), call->group->name, SL_MAX_IN_FLIGHT, call->site);
     }
     if (self->engine->checked) SL_TRY(wait_finished(me, communicator, earlier, all(call)));
-    void *ready; /* peers read the data behind it */
+    void *ready; /* mark in this queue: peers' queues wait for it before they read */
     SL_TRY(sl_local_mark_or_settle(me, is_queued(call), &ready));
     atomic_store_explicit(&mine->ready[slot], ready, memory_order_relaxed);
     mine->call[slot] = *call;

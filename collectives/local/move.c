@@ -97,7 +97,7 @@ static void reduce(const struct sl_collective *mine, const struct member *member
     sl_local_count(sent, 2 * (members - 1), array.columns * element);
 }
 
-/* The same for floats: adds rows without a function call per row. */
+/* Reduces the caller's own block, for floats in member order: adds rows without a function call per row. */
 static void add_floats(const struct sl_collective *mine, const struct member *member, uint32_t slot) {
     const struct sl_view *to = &mine->output_view, *from = &member[mine->group->rank].call[slot].input_view;
     for (size_t column = 0; column < mine->count[1]; column++) {

@@ -8,8 +8,8 @@
 SL_BEGIN_C
 
 /* Returns the number of partial sums after ARRAYS arrays. REDUCTION is SL_SUM or SL_TREE. With SL_TREE there are sums
- * of 1, 2, 4, ... arrays; with SL_SUM a sum of the arrays in an unfinished block of SL_SUM_BLOCK arrays, a sum of
- * finished blocks, and so on. */
+ * of 1, 2, 4, ... arrays. With SL_SUM there is one sum of the arrays in the unfinished block (of SL_SUM_BLOCK arrays),
+ * one of the finished blocks, and so on. */
 int sl_waiting_sums(enum sl_reduction reduction, int arrays);
 
 /* The part of a sum of SIZE arrays that begins after the first BEFORE. */

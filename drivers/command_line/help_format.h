@@ -7,10 +7,11 @@
 
 enum sl_help_format { SL_HELP_TEXT, SL_HELP_MAN, SL_HELP_BASH, SL_HELP_ZSH, SL_HELP_FISH, SL_HELP_COMMANDS };
 
-/* Returns the form selected by SHARDLOOP_HELP; SL_HELP_TEXT for any other text. */
+/* Returns the form named by the environment variable SHARDLOOP_HELP; SL_HELP_TEXT if it names none. */
 enum sl_help_format sl_help_format(void);
 
-/* Prints the beginning of the page NAME(1) up to its NAME section, with SUMMARY's first sentence in it. */
+/* Prints the head of the manual page of program NAME, and the page's NAME section with the first sentence of
+ * SUMMARY. */
 void sl_roff_begin(const char *name, const char *summary, const char *version);
 /* Prints TEXT in roff syntax, without a newline at its end. */
 void sl_print_roff(const char *text);

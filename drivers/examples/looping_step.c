@@ -17,7 +17,7 @@
 enum { DATA = 2, MODEL = 4, LOOPS = 2, MICROBATCHES = 8, ITERATIONS = LOOPS * MICROBATCHES + MODEL - 1 };
 enum { BATCH = 128, LOCAL = BATCH / DATA, ROWS = LOCAL / MICROBATCHES }; /* rows: of all, a replica, a microbatch */
 enum { INPUTS = 784, HIDDEN = 512, CLASSES = 10, FEATURES = ROWS * HIDDEN, STEPS = 5, SEED = 42 };
-enum { INPUT_LAYER = LOOPS, OUTPUT_LAYERS, LOSS, PARTS }; /* parts of the model; the rank's blocks are 0 to LOOPS - 1 */
+enum { INPUT_LAYER = LOOPS, OUTPUT_LAYERS, LOSS, PARTS }; /* parts of the model; 0 to LOOPS - 1: this rank's blocks */
 typedef float features[FEATURES];                         /* of a microbatch */
 
 struct arrays { /* a coordinate's, in device memory; d_: gradients */
@@ -73,7 +73,7 @@ static int forward(struct worker *w, int part, int i, const float *x, float *y) 
 static int backward(struct worker *w, int part, int i, const float *x, const float *dy, float *dx) {
     if (!w->part[part]) return SL_OK;
     struct sl_context *c = call(w, part, i);
-    c->accumulate = part < LOOPS && c->microbatch < MICROBATCHES - 1; /* the last one comes first */
+    c->accumulate = part < LOOPS && c->microbatch < MICROBATCHES - 1; /* the last one overwrites */
     SL_TRY(sl_module_backward_input(w->part[part], c, sl_given_f32(x), sl_given_f32(dy), dx ? SL_INTO(dx) : NULL));
     return sl_module_backward_weight(w->part[part], c, sl_given_f32(x), sl_given_f32(dy));
 }

@@ -164,11 +164,13 @@ static int check_record(const struct schedule_trace *trace, const struct sl_sche
     if (record->part != SCHEDULE_PART_COMPUTE) return SL_OK;
     const int stage = sl_schedule_stage(schedule, record->rank, record->loop);
     if (record->stage != stage)
-        return sl_error_set(error, SL_BAD_INPUT, "the trace %s: rank %d has stage %d in loop %d, in schedule %s %d",
-                            trace->path, record->rank, record->stage, record->loop, schedule->name, stage);
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "the trace %s: rank %d has stage %d in loop %d; in schedule %s it is stage %d", trace->path,
+                            record->rank, record->stage, record->loop, schedule->name, stage);
     if (record->microbatch < 0 || record->count < 1 || record->count > schedule->microbatches - record->microbatch)
-        return sl_error_set(error, SL_BAD_INPUT, "the trace %s: schedule %s has no %d microbatches from %d on",
-                            trace->path, schedule->name, record->count, record->microbatch);
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "the trace %s: schedule %s does not have %d microbatches from number %d on", trace->path,
+                            schedule->name, record->count, record->microbatch);
     return SL_OK;
 }
 

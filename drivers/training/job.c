@@ -32,7 +32,7 @@ static int divide_samples(struct sl_job *job, struct sl_error *error) {
     if (job->parts == 1) return SL_OK;
     if (job->sequence % blocks)
         return sl_error_set(error, SL_BAD_INPUT,
-                            "mesh axis \"%s\": its %d coordinates have 2 blocks of each sequence, and %d tokens "
+                            "mesh axis \"%s\": each of its %d coordinates has 2 blocks of a sequence, and %d tokens "
                             "(--sequence) do not divide into %d blocks",
                             job->type->context_axis, job->parts, job->sequence, blocks);
     job->sequence /= job->parts;

@@ -1,12 +1,13 @@
 /* schedule.h - pipeline schedules as data: a list of actions for each rank.
  *
  * A pipeline has `ranks` ranks, and each rank has `loops` stages, assigned by the placement. On a ring stage = loop *
- * ranks + rank. On a V the second loop goes back: stage = 2 * ranks - 1 - rank. In blocks neighbouring stages are on
- * one rank: stage = rank * loops + loop; between two ring loops the first and the last loop are as on a ring. Mirrored
- * ranks hold two copies of the model: stages 0 to ranks - 1 are the first copy, which goes up the ranks, the others the
- * second, which comes down. Each copy has half of the microbatches, the first one the lower half. A generator or a file
- * provides the compute actions. One pass, sl_schedule_lower, inserts communication and reduction. The checker, the
- * simulator, the drawings and the executor all read the lowered table.
+ * ranks + rank. On a V the second loop goes back: stage = 2 * ranks - 1 - rank. With SL_ADJACENT neighbouring stages
+ * are on one rank: stage = rank * loops + loop. SL_ADJACENT_BETWEEN does so for the loops between the first and the
+ * last one, and places these two as on a ring. Mirrored ranks hold two copies of the model: stages 0 to ranks - 1 are
+ * the first copy, which goes up the ranks, the others the second, which comes down. Each copy has half of the
+ * microbatches, the first one the lower half. A generator or a file provides the compute actions. One pass,
+ * sl_schedule_lower, inserts communication and reduction. The checker, the simulator, the drawings and the executor all
+ * read the lowered table.
  *
  * Besides its microbatch and loop, an action has the columns of the looping pipeline:
  *
@@ -129,8 +130,8 @@ int sl_schedule_backward_window(const struct sl_schedule *schedule, int rank, in
 /* *FOLLOW: whether each weight gradient of RANK can run directly after its input gradient. This needs whole backwards
  * (B), in ascending order in each loop, each of whole groups of GROUP microbatches. False without memory. */
 bool sl_schedule_weights_follow(const struct sl_schedule *schedule, int rank, int group, bool *follow);
-/* *AT_ONCE: whether each loop of RANK computes all its weight gradients, in groups of GROUP microbatches, after one
- * action. False without memory. */
+/* *AT_ONCE: whether, in each loop of RANK, one action makes all weight gradients ready to run, in groups of GROUP
+ * microbatches. False without memory. */
 bool sl_schedule_weights_at_once(const struct sl_schedule *schedule, int rank, int group, bool *at_once);
 /* Assigns to each loop of RANK a room, numbered from 1, for its whole gradient. The room is in use from the loop's
  * first weight gradient (of GROUP microbatches) to its REDUCE. Loops in use at the same time get different rooms.

@@ -210,7 +210,7 @@ wrong() {
     point "refused: $*"
 }
 two='--mesh data=1,context=2'
-wrong 'mesh axis "context": its 5 coordinates have 2 blocks of each sequence, and 48 tokens (--sequence) do not divide' train $own --mesh data=1,context=5
+wrong 'mesh axis "context": each of its 5 coordinates has 2 blocks of a sequence, and 48 tokens (--sequence) do not divide' train $own --mesh data=1,context=5
 wrong 'mesh axis "context": it comes after "data"' train $own --mesh context=2,data=2
 for option in '--experts 4'; do
     wrong "mesh axis \"context\": ${option%% *} does not take" train $own $two $option
@@ -226,7 +226,7 @@ point "refused: heads that do not divide over context, by name"
 call train $own $two --context-by latents --attention gqa
 [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q "gqa.latents: only latent attention has latents" err
 point 'refused: latents of attention without them, by name'
-wrong 'mesh axis "context": its 5 coordinates have 2 blocks' evaluate --data text --params run --mesh data=1,context=5
+wrong 'mesh axis "context": each of its 5 coordinates has 2 blocks' evaluate --data text --params run --mesh data=1,context=5
 wrong '--context-by: is read only with --mesh context=2 or more' evaluate --data text --params run --context-by heads
 call generate --params run --prompt jack $two
 [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q 'choose --cache expanded' err

@@ -47,7 +47,7 @@ CUresult cuMemGetInfo_v2(size_t *unused, size_t *total) {
     return CUDA_SUCCESS;
 }
 
-/* An H100's, by the driver's numbers for them. */
+/* Returns the attributes of an H100, by the driver's numbers of attributes; 1 for all others. */
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     static const int values[][2] = {
         {1, 1024},    /* threads in a block */

@@ -59,9 +59,10 @@ struct CUgraph_st *fake_capturing(void);
  * freed. The work itself drops a launched copy. */
 void fake_capture_holds(struct CUgraph_st *graph, void (*keep)(const void *argument, bool launched),
                         void (*drop)(const void *argument));
-/* Returns the stream on which graphs run the work captured on STREAM, if STREAM was not the first. */
+/* For a stream other than the one on which a capture began: returns the stream on which graphs run the work captured on
+ * it. */
 cudaStream_t fake_shadow(cudaStream_t stream);
-/* Returns the next record of an event in STREAM; fake_await makes a stream wait for it. */
+/* Records a new event in STREAM and returns its mark; fake_await makes a stream wait for the mark. */
 struct mark;
 struct mark *fake_mark(cudaStream_t stream);
 int fake_await(cudaStream_t stream, struct mark *mark);

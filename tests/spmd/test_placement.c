@@ -303,7 +303,7 @@ struct matrix {
     int count, island[MOST_COORDINATES], node[MOST_COORDINATES];
 };
 
-/* 0 on one island, 1 between islands of the same ten, 2 otherwise. */
+/* 0 on the same island, 1 between islands A and B with A / 10 == B / 10, 2 otherwise. */
 static int distance(int one, int other, void *arg) {
     const struct matrix *matrix = arg;
     const int a = matrix->island[one], b = matrix->island[other];

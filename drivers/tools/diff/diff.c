@@ -378,13 +378,12 @@ int main(int argc, char **argv) {
         .program = "diff",
         .summary = "Compares two checkpoints, or two other safetensors files, such as gradients: which values, "
                    "settings and options differ, and by how much. The exit status is 1 if values or settings do. "
-                   "Or two journals, directories of --journal: the first step, and the value in it, at which the runs "
-                   "part. The exit status is 1 if they do.",
+                   "Also compares two journals (directories of --journal): prints the first step in which the runs "
+                   "differ, and the first value. The exit status is 1 if there is one.",
         .section = SL_SECTIONS({"Output", table, &config}),
         .operands = {.name = "CHECKPOINT",
-                     .help = "two of them, A and B, or one with --list or --describe: each a file, or a directory, "
-                             "whose latest checkpoint is taken; or "
-                             "each the directory of a journal",
+                     .help = "two checkpoints A and B, or one with --list or --describe; a checkpoint is a file, or a "
+                             "directory, whose latest checkpoint is taken; or two journals: their directories",
                      .path = SL_PATH_CHECKPOINT},
     };
     struct comparison comparison = {.config = &config};

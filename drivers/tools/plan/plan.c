@@ -42,7 +42,7 @@ static const struct sl_option layout_table[] = {
     {"tensor", SL_OPTION_INTEGER, JOB(tensor), .min = 1, .max = 65536,
      .read = TOLD("memory/tensor/communication/replicas/search"), .help = "devices that share each layer"},
     {"context", SL_OPTION_INTEGER, JOB(context), .min = 1, .max = 4096,
-     .read = "section=memory/search&format=table/json", .help = "devices that divide each sequence"},
+     .read = "section=memory/search&format=table/json", .help = "devices that share each sequence"},
     {"recompute", SL_OPTION_SWITCH, JOB(recompute),
      .read = "section=all/memory/pipeline/communication/replicas/search&!format=csv",
      .help = "save only the input of each layer, and compute the rest again in backward"},

@@ -9,7 +9,7 @@
 
 SL_BEGIN_C
 
-/* A process may have some 65,000 mappings, and directories may have more small files than that. */
+/* Small files are copied, not mapped: a process may have only some 65,000 mappings, and a directory more files. */
 enum { SL_MOST_COPIED = 1 << 14 }; /* bytes; larger files are mapped */
 
 /* Zero-initialize; free with sl_contents_close. */

@@ -73,8 +73,8 @@ const struct sl_gguf_value *sl_published_gguf(const struct sl_published_reading 
  * is an error. NAME NULL: only GGUF files have it. A GGUF file may list an equal number for each layer. */
 int sl_published_size(const struct sl_published_reading *reading, const char *name, const char *gguf, int64_t most,
                       int fallback, int *size);
-/* Reads *REAL, above 0: NAME of OBJECT, or GGUF of a GGUF file (NULL: no such key). If the key is missing, FALLBACK; if
- * FALLBACK is 0, that is an error. */
+/* Reads a number above 0 into *REAL: key NAME of OBJECT, or key GGUF of a GGUF file (NULL: these files have no such
+ * key). If the key is missing, *REAL is FALLBACK; if FALLBACK is 0, a missing key is an error. */
 int sl_published_real(const struct sl_published_reading *reading, const json_t *object, const char *name,
                       const char *gguf, double fallback, double *real);
 /* Reads TEXT of a GGUF file; unchanged if the key is missing. */

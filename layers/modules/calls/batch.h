@@ -7,18 +7,20 @@
 
 SL_BEGIN_C
 
-/* Examples. An array that no stage of this coordinate reads may be NULL. Labels are from -1, for rows without a loss,
- * to classes - 1; tokens are from 0 to the vocabulary's size - 1. Steps refuse other values, and places that break the
- * rule below; they report the row, the value and the allowed range. Arrays in device memory are not checked. */
+/* Examples. An array that no stage of this coordinate reads may be NULL. A label is from 0 to classes - 1, or -1 for a
+ * row without a loss; a token is from 0 to the vocabulary's size - 1. Steps refuse other values, and refuse `places`
+ * that break the rule beside it; they report the row, the value and the allowed range. Arrays in device memory are not
+ * checked. */
 struct sl_batch {
-    /* Rows of each array. A token is a row: a batch of tokens has as many rows as sequences times tokens of a sequence.
-     * Also set on coordinates that read none of the arrays. */
+    /* Rows of each array. A token is a row: a batch of S sequences of T tokens has S * T rows. Also set on coordinates
+     * that read none of the arrays. */
     int rows;
     const float *inputs;            /* [rows, in] */
     const int32_t *labels, *tokens; /* [rows] */
     const float *targets;           /* [rows, out]: the expected outputs of a regression */
-    /* [rows]: position of each token in its document, if sequences hold several documents that must not attend to each
-     * other: 0, or one more than the previous token's in the sequence. NULL: each sequence is one document. */
+    /* [rows]: position of each token in its document, for sequences that hold several documents. Documents do not
+     * attend to each other. A position is 0, or the previous token's position plus 1. NULL: each sequence is one
+     * document. */
     const int32_t *places;
     /* For training with rows of label -1: the number of other rows in the whole step, over all replicas and passes; the
      * loss is the mean over them. 0: the mean over all rows. */

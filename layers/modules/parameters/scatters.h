@@ -54,7 +54,7 @@ void sl_scatters_add(struct sl_scatters *scatters, size_t whole);
 size_t sl_scatters_bytes(const struct sl_scatters *scatters);
 /* Allocates the memory, and counts it in HELD. */
 int sl_scatters_open(struct sl_scatters *scatters, struct sl_spmd *self, struct sl_budget *held);
-/* Waits for unfinished sums, and for peers that still read. Collective over the axis. */
+/* Waits for unfinished sums, and until peers have read this member's gradients. Collective over the axis. */
 void sl_scatters_close(struct sl_scatters *scatters, struct sl_spmd *self);
 
 /* Sets *WHOLE to memory for the next kernel's gradient, of FLOATS floats. Waits until this room is free. */

@@ -34,11 +34,11 @@ struct sl_token_chunks {
     /* If the coordinate has several leaves (layers/modules/leaves.h), each has products of its own: */
     int leaves;                     /* 1 without leaves */
     struct sl_place waiting;        /* [levels, chunk, columns]: gradients of leaves waiting for others */
-    struct sl_place grouped;        /* of W's group, leaf by leaf: [own rows, columns + 2], x, maxima and sums */
+    struct sl_place grouped;        /* [own rows, columns + 2]: x, maxima and sums of W's group, leaf by leaf */
     struct sl_place grouped_logits; /* [own rows, chunk]: saved logits in the same order */
 };
 
-/* State of the softmax of rows after some of the classes: all [rows]. */
+/* State of the softmax of some rows, computed over a part of the classes. All arrays are [rows]. */
 struct sl_softmax {
     size_t rows;
     int32_t first;         /* number of the slice's first class in the vocabulary */

@@ -68,15 +68,15 @@ void sl_journal_close(struct sl_journal *journal);
 
 /* Begins step STEP, from 0; returns whether it is recorded. */
 bool sl_journal_begin(struct sl_journal *journal, int64_t step);
-/* Receives the optimizer's hashes. */
+/* Returns the struct to which the optimizer adds its hashes. */
 struct sl_prints *sl_journal_prints(struct sl_journal *journal);
 /* Sets the current pass of the step, and the global number of its first row. */
 void sl_journal_pass(struct sl_journal *journal, int pass, uint32_t first_row);
-/* Records rows of KIND that STAGE sends, of COUNT microbatches from MICROBATCH on: DATA has ROWS rows of each, [rows,
- * columns] of DTYPE, in device memory. */
+/* Records rows of KIND that STAGE sends: those of COUNT microbatches, the first one being MICROBATCH. DATA [COUNT,
+ * ROWS, columns] is of DTYPE, in device memory. */
 void sl_journal_rows(struct sl_journal *journal, enum sl_journal_kind kind, int stage, int microbatch, int count,
                      int rows, int columns, enum sl_dtype dtype, const void *data);
-/* Queues the copy of hashes from the device. Call it once the whole step is in the device's queue; then wait for the
+/* Queues the copy of hashes from the device. Call it when the whole step is in the device's queue. Then wait for the
  * queue (sl_device.settle) before sl_journal_end. */
 void sl_journal_complete(struct sl_journal *journal);
 /* Ends a step with its mean LOSS and NORM (NAN: there is none), and writes its records. SL_FAILED if they do not fit on

@@ -25,7 +25,7 @@ void sl_cuda_note_refusal(const struct sl_cuda_queue *queue, size_t bytes, cudaE
     else if (cudaMemGetInfo(&refusal.room, &refusal.whole))
         refusal.whole = 0;
     pthread_mutex_lock(&refusal_lock);
-    /* A larger request stays: smaller ones that follow it say less. */
+    /* Keep the largest refused request: smaller ones after it tell the user less. */
     if (!any_refusal || *refusal.why || refusal.device != last_refusal.device || bytes >= last_refusal.bytes)
         last_refusal = refusal;
     any_refusal = true;

@@ -73,7 +73,7 @@ static void files_that_are_no_checkpoints(void **state) {
     sl_options_free(&options);
 }
 
-/* A program that has set its options without parsing describes them under its own name. */
+/* Options that a program sets itself, without sl_options_parse, are described under the program's name. */
 static void options_that_nobody_has_parsed(void **state) {
     (void)state;
     struct config config = {.size = 5, .steps = 6};

@@ -415,7 +415,7 @@ answers 'step measured 0.00 ms, predicted 0.00 ms' --compare none
 ! grep -qE 'nan|inf' out
 point 'a trace of no time'
 { first_rank && second_rank; } | sed 's/"microbatch":0/"microbatch":1/' | trace >broken
-refuses 'schedule gpipe has no 1 microbatches from 1 on' --compare broken
+refuses 'schedule gpipe does not have 1 microbatches from number 1 on' --compare broken
 sed 's/"gpipe"/"mine"/' run >broken
 refuses 'its schedule "mine" was read from a file: --file names it' --compare broken
 

@@ -3,7 +3,7 @@
 
 #include "team.h"
 
-/* The waiting block that comes first, or in a wild order any; its lanes. */
+/* Returns the first block with waiting lanes or, in a wild order, a random one. Sets warp->m to its lanes. */
 static uint32_t next_block(struct ptx_warp *warp, struct ptx_parted *d) {
     struct ptx_team *team = ptx_team_of(warp);
     uint32_t found = UINT32_MAX, count = 0;

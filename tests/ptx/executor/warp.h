@@ -140,17 +140,18 @@ PTX_ACCESS(16)
 uint32_t ptx_is_shared(const struct ptx_warp *warp, const v_u64 *a);
 uint32_t ptx_is_local(const struct ptx_warp *warp, const v_u64 *a);
 uint32_t ptx_is_global(const struct ptx_warp *warp, const v_u64 *a);
-/* The address of LANE's atomic instruction. */
+/* Checks the access of LANE's atomic instruction to address A; returns A as a pointer. */
 void *ptx_atomic(struct ptx_warp *warp, uint64_t a, uint32_t bytes, uint32_t lane, uint32_t site);
 void ptx_fence(struct ptx_warp *warp);
 void ptx_warp_sync(struct ptx_warp *warp, uint32_t lanes);
 
-/* cp.async: GIVEN of BYTES bytes come from memory, the others are zeros. */
+/* cp.async: each lane copies its GIVEN bytes from memory, and sets the rest of its BYTES bytes to zero. */
 void ptx_copy(struct ptx_warp *warp, const v_u64 *to, const v_u64 *from, const v_u32 *given, uint32_t bytes,
               uint32_t lanes, uint32_t site);
 void ptx_copies_commit(struct ptx_warp *warp, uint32_t lanes);
 enum { PTX_ALL_COPIES = -1 };
-/* Waits until at most PENDING groups of copies are under way; PTX_ALL_COPIES: for all copies, also without a group. */
+/* Waits until at most PENDING groups of copies are under way. PTX_ALL_COPIES: waits for all copies, also uncommitted
+ * ones. */
 void ptx_copies_wait(struct ptx_warp *warp, uint32_t pending, uint32_t lanes, uint32_t site);
 
 /* ---- together.c: all lanes that have not ended, or the lanes of a mask ---- */

@@ -60,7 +60,7 @@ static long long count_compute(const struct sl_schedule *schedule) {
     return count;
 }
 
-/* Bytes for each compute action. */
+/* Returns the peak memory in bytes per compute action while a table is made, lowered and simulated. */
 static double take(const struct trial *trial) {
     const struct sl_stage_costs stage = {1, 1, 1, 1, 1, 1};
     const struct sl_costs costs = {

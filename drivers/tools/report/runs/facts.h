@@ -45,7 +45,7 @@ char *report_fact_difference(const struct report_fact *fact, const struct report
                              size_t size);
 /* Writes "8 coordinates share 2 cores: ..." if RUN's summary says so, otherwise "". Returns TEXT. */
 const char *report_run_cores(const struct report_run *run, char *text, size_t size);
-/* Whether speeds of RUNS may be compared: all have one mesh, and a core per coordinate. */
+/* Whether speeds of RUNS may be compared: all have the same mesh, and a core for each coordinate. */
 bool report_speeds_compare(const struct report_runs *runs);
 /* Whether run I's FACT is the best of several, beyond the uncertainty of each. False for speeds that cannot be
  * compared. */

@@ -129,7 +129,8 @@ static inline __attribute__((always_inline)) void unpack_fine_scales(const uint8
     }
 }
 
-/* Sixteen scales. What is not a multiple of 16 bytes from the block's end is read two bytes early. */
+/* Sixteen scales. load_words reads 16 bytes and must not pass the block's end, so fields there are read from an earlier
+ * byte. */
 static inline __attribute__((always_inline)) void unpack_pairs_of_scales(const enum kind kind,
                                                                          const uint8_t *const at[LANES], size_t offset,
                                                                          size_t group, int v, struct unpacked *to) {
