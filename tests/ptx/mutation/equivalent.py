@@ -325,12 +325,20 @@ def gives_more_of_a_remainder(kernel, instruction, new):
     return all(s.name == "sub" and is_remainder(kernel, s.ops[0]) for s in uses(kernel, instruction.ops[0]))
 
 
+def is_in_a_loop(kernel, instruction):
+    return any(any(s is instruction for block in loop for s in block.body) and (len(loop) > 1 or loop[0] in loop[0].targets)
+               for loop in flow.components(flow.make_blocks(kernel)))
+
+
 def the_next_block_has_it(kernel, instruction, new):
     """A block takes more rows or elements, which the others have, too: both compute it from arrays that none of them changes. If one
-    array is read and changed under two names, they do not: so tests have their say first."""
+    array is read and changed under two names, they do not: so tests have their say first. In the loop over its rows a block with shared
+    memory bounds a row's elements: their sum would have one of the next row's, too."""
     one_more = instruction.name == "min" and len(new) == 2 and new[1].ops[2] == instruction.ops[2]
     more = (one_more or goes_on_to_the_end(kernel, instruction, new)) and bounds_a_block(kernel, instruction.ops[1])
     if not more and not any(test(kernel, instruction, new) for test in (one_more_of_a_chunk, gives_one_more, gives_more_of_a_remainder)):
+        return False
+    if any("shared" in getattr(s, "mods", ()) for s in kernel.statements) and is_in_a_loop(kernel, instruction):
         return False
     if any(s.name in ("atom", "red", "call") for s in kernel.statements if hasattr(s, "ops")):
         return False

@@ -55,6 +55,7 @@ ROWS = [
     ("an accumulator not cleared", "whole_layer_norm_forward", r".*", r"mov\.f32 .*, 0f00000000", 0, of_kind("an accumulator not cleared")),
     ("a mask short of a lane", "whole_layer_norm_forward", r"SL_LANES\(reduction.*", r"shfl\.sync\.down.*, 8, 31, -1", 0, of_kind("a mask short of a lane")),
     ("a row beyond the end", "whole_layer_norm_forward", r".*", r"add\.s64 .*, -1", 2, rewritten("^-1$", "0")),
+    ("an element counted in two parts of a sum", "add_squares", r"", r"min\.u64 .*, %rd\d+", 1, of_kind("a row beyond the end")),
     ("thread 0 alone goes on to a row, all store it", "forward", r".*\? rows\.at : rows\.at \+ by.*", r"add\.s64 .*", 0, thread_0_alone),
     ("threads store while others read the last round's", "backward", r"TILES void first_by_rows.*", r"bar\.sync 0", 0, reads_behind(r"const struct sight own = .*|sight = own;")),
 ]
