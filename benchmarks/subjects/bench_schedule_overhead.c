@@ -15,21 +15,20 @@ enum { MICROBATCHES = 8, MAX_LOOPS = 8, BATCHES = 15 };
 
 /* ---- a module without work ---- */
 
-static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                   struct sl_result *y_out) {
-    (void)module, (void)context, (void)x_in, (void)y_out;
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
+    (void)module, (void)context, (void)x, (void)y;
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                          struct sl_given dy_in, struct sl_result *dx_out) {
-    (void)module, (void)context, (void)x_in, (void)dy_in, (void)dx_out;
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
+    (void)module, (void)context, (void)x, (void)dy, (void)dx;
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                           struct sl_given dy_in) {
-    (void)module, (void)context, (void)x_in, (void)dy_in;
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
+    (void)module, (void)context, (void)x, (void)dy;
     return SL_OK;
 }
 

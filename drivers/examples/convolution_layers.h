@@ -177,44 +177,42 @@ static void conv_add_edges(const struct conv *conv, int rows, const float *recei
     }
 }
 
-static int conv_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                        struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int conv_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                        struct sl_result *y) {
     const struct conv *conv = (const struct conv *)module;
     float *received = sl_at(context, &conv->received), *sent = sl_at(context, &conv->sent);
     float *patches = sl_at(context, &conv->patches);
-    conv_edges(conv, context->rows, x, sent);
+    conv_edges(conv, context->rows, x.floats, sent);
     SL_TRY(conv_exchange(conv, context, conv_edge(conv, context->rows), sent, received));
-    conv_gather(conv, context->rows, x, received, patches);
+    conv_gather(conv, context->rows, x.floats, received, patches);
     SL_TRY(sl_gemm_execute(&conv->forward,
                            sl_gemm_floats(&conv->forward, 1, patches, sl_value(module, context, KERNEL),
-                                          conv_sums(conv) ? NULL : sl_value(module, context, BIAS), false, y),
+                                          conv_sums(conv) ? NULL : sl_value(module, context, BIAS), false, y->floats),
                            context->queue));
     if (!conv_sums(conv)) return SL_OK;
     const size_t points = conv_points(conv, context->rows), out = (size_t)conv->channels_out;
-    SL_TRY(sl_sum_over(context, conv->peers, points * out, y));
-    context->kernels->sequence->add_bias(points, out, sl_value(module, context, BIAS), sl_out_f32(y), out);
+    SL_TRY(sl_sum_over(context, conv->peers, points * out, y->floats));
+    context->kernels->sequence->add_bias(points, out, sl_value(module, context, BIAS), sl_out_f32(y->floats), out);
     return SL_OK;
 }
 
-static int conv_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                               struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+static int conv_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                               struct sl_given dy, struct sl_result *dx) {
     const struct conv *conv = (const struct conv *)module;
     const size_t edge = conv_edge(conv, context->rows);
     float *patches = sl_at(context, &conv->patches), *sent = sl_at(context, &conv->sent), *received = sent + 2 * edge;
-    (void)x_in;
+    (void)x;
     if (!dx) return SL_OK; /* for all coordinates that share the images */
-    SL_TRY(sl_gemm_execute(&conv->input,
-                           sl_gemm_floats(&conv->input, 1, dy, sl_value(module, context, KERNEL), NULL, false, patches),
-                           context->queue));
-    conv_scatter(conv, context->rows, patches, dx, sent);
+    SL_TRY(sl_gemm_execute(
+        &conv->input,
+        sl_gemm_floats(&conv->input, 1, dy.floats, sl_value(module, context, KERNEL), NULL, false, patches),
+        context->queue));
+    conv_scatter(conv, context->rows, patches, dx->floats, sent);
     SL_TRY(conv_exchange(conv, context, edge, sent, received));
-    conv_add_edges(conv, context->rows, received, dx);
-    return conv->by == OUTPUTS ? sl_sum_over(context, conv->peers, (size_t)context->rows * (size_t)module->in, dx)
-                               : SL_OK;
+    conv_add_edges(conv, context->rows, received, dx->floats);
+    return conv->by == OUTPUTS
+               ? sl_sum_over(context, conv->peers, (size_t)context->rows * (size_t)module->in, dx->floats)
+               : SL_OK;
 }
 
 static void conv_add(size_t n, const float *partial, bool accumulate, float *gradient) {
@@ -223,9 +221,9 @@ static void conv_add(size_t n, const float *partial, bool accumulate, float *gra
 }
 
 /* Each coordinate computes the summands of its band. */
-static int conv_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                                struct sl_given dy_in) {
-    const float *x = x_in.floats, *dy = dy_in.floats;
+static int conv_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                                struct sl_given given) {
+    const float *x = saved.floats, *dy = given.floats;
     const struct conv *conv = (const struct conv *)module;
     const size_t kernel = conv_kernel(conv), out = (size_t)conv->channels_out, rows = (size_t)context->rows;
     const size_t points = conv_points(conv, context->rows);
@@ -285,25 +283,23 @@ static int gather_channels_plan(struct sl_module *module, struct sl_plan *plan) 
     return sl_plan_group(plan, CHANNELS_AXIS, &((struct gather_channels *)module)->peers);
 }
 
-static int gather_channels_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                                   struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int gather_channels_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                   struct sl_result *y) {
     const struct gather_channels *gather = (const struct gather_channels *)module;
     const size_t shape[] = {(size_t)context->rows * (size_t)gather->points, (size_t)gather->channels};
-    return sl_communicate(context,
-                          sl_describe_all_gather_dim(sl_group_of(context, gather->peers), SL_F32, x, y, 2, shape, 1));
+    return sl_communicate(context, sl_describe_all_gather_dim(sl_group_of(context, gather->peers), SL_F32, x.floats,
+                                                              y->floats, 2, shape, 1));
 }
 
 /* All coordinates have computed the same dy, so none sums. */
 static int gather_channels_backward_input(const struct sl_module *module, struct sl_context *context,
-                                          struct sl_given x_in, struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+                                          struct sl_given saved, struct sl_given given, struct sl_result *result) {
+    const float *dy = given.floats;
+    float *dx = sl_result_floats(result);
     const struct gather_channels *gather = (const struct gather_channels *)module;
     const size_t points = (size_t)context->rows * (size_t)gather->points, channels = (size_t)gather->channels;
     const size_t whole = channels * (size_t)(module->out / module->in);
-    (void)x_in;
+    (void)saved;
     if (dx)
         context->kernels->sequence->copy_block(
             points, channels, dy + channels * (size_t)sl_axis_index(context->self, CHANNELS_AXIS), whole, dx, channels);
@@ -335,10 +331,10 @@ struct pool {
     int width, channels; /* of x */
 };
 
-static int pool_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                        struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int pool_forward(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                        struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const int channels = ((const struct pool *)module)->channels, width = ((const struct pool *)module)->width;
     const int line = width * channels, half = line / 2, lines = context->rows * (module->out / half);
     SL_ROWS(is_device_ptr(x, y))
@@ -357,10 +353,10 @@ static int pool_forward(const struct sl_module *module, struct sl_context *conte
 }
 
 /* If several points are the largest, the first gets the gradient. */
-static int pool_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                               struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *x = x_in.floats, *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+static int pool_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                               struct sl_given given, struct sl_result *result) {
+    const float *x = saved.floats, *dy = given.floats;
+    float *dx = sl_result_floats(result);
     const int channels = ((const struct pool *)module)->channels, width = ((const struct pool *)module)->width;
     const int line = width * channels, half = line / 2, lines = dx ? context->rows * (module->out / half) : 0;
     SL_ROWS(is_device_ptr(x, dy, dx))

@@ -32,10 +32,10 @@ static int beside_plan(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_array(plan, in, SL_UNTIL_RETURN, &beside->dx);
 }
 
-static int beside_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                          struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int beside_forward(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                          struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const struct beside *beside = (const struct beside *)module;
     const struct sl_module *layer = module->child[0];
     const int rows = context->rows, columns = module->out, own = layer->out, in = module->in, at = beside->at;
@@ -51,16 +51,16 @@ static int beside_forward(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-static int beside_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                                 struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+static int beside_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                                 struct sl_given given, struct sl_result *result) {
+    const float *dy = given.floats;
+    float *dx = sl_result_floats(result);
     const struct beside *beside = (const struct beside *)module;
     const struct sl_module *layer = module->child[0];
     const int rows = context->rows, in = module->in, columns = module->out, own = layer->out, own_in = layer->in;
     const int at = beside->at, carried = dx ? beside->carried : 0;
     float *own_dy = sl_at(context, &beside->dy), *own_dx = sl_at(context, &beside->dx);
-    (void)x_in;
+    (void)saved;
     context->kernels->sequence->copy_block((size_t)rows, (size_t)own, dy, (size_t)columns, own_dy, (size_t)own);
     SL_TRY(sl_module_backward_input(layer, context, sl_given_f32(sl_at(context, &beside->x)), sl_given_f32(own_dy),
                                     dx ? SL_INTO(own_dx) : NULL));
@@ -75,11 +75,11 @@ static int beside_backward_input(const struct sl_module *module, struct sl_conte
     return SL_OK;
 }
 
-static int beside_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                                  struct sl_given dy_in) {
+static int beside_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                  struct sl_given dy) {
     const struct beside *beside = (const struct beside *)module;
-    (void)x_in;
-    (void)dy_in;
+    (void)x;
+    (void)dy;
     return sl_module_backward_weight(module->child[0], context, sl_given_f32(sl_at(context, &beside->x)),
                                      sl_given_f32(sl_at(context, &beside->dy)));
 }
@@ -113,10 +113,10 @@ static inline struct sl_module *pass_by(struct sl_module *layer, int carried) {
 
 /* ---- end of a skip: a sum ---- */
 
-static int sum_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                       struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int sum_forward(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                       struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const int rows = context->rows, columns = module->out;
     SL_ROWS(is_device_ptr(x, y))
     for (int r = 0; r < rows; r++) {
@@ -127,12 +127,12 @@ static int sum_forward(const struct sl_module *module, struct sl_context *contex
     return SL_OK;
 }
 
-static int sum_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                              struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+static int sum_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                              struct sl_given given, struct sl_result *result) {
+    const float *dy = given.floats;
+    float *dx = sl_result_floats(result);
     const int rows = dx ? context->rows : 0, columns = module->out;
-    (void)x_in;
+    (void)saved;
     SL_ROWS(is_device_ptr(dy, dx))
     for (int r = 0; r < 2 * rows; r++) {
         SL_LANES()
@@ -159,10 +159,10 @@ struct merge {
     int channels, skipped; /* of a and of b */
 };
 
-static int merge_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                         struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int merge_forward(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                         struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const struct merge *merge = (const struct merge *)module;
     const int a = merge->channels, b = merge->skipped, width = merge->width, points = 4 * merge->points;
     const int grown = 2 * width, rows = context->rows, in = module->in, behind = merge->points * a;
@@ -178,14 +178,14 @@ static int merge_forward(const struct sl_module *module, struct sl_context *cont
 }
 
 /* A point's gradient is the sum of the gradients of its four copies. */
-static int merge_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                                struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+static int merge_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                                struct sl_given given, struct sl_result *result) {
+    const float *dy = given.floats;
+    float *dx = sl_result_floats(result);
     const struct merge *merge = (const struct merge *)module;
     const int a = merge->channels, b = merge->skipped, width = merge->width, points = merge->points;
     const int rows = dx ? context->rows : 0, in = module->in, all = a + b, line = 2 * width * all, behind = points * a;
-    (void)x_in;
+    (void)saved;
     SL_ROWS(is_device_ptr(dy, dx))
     for (int i = 0; i < rows * points; i++) {
         const int point = i % points, row = i / points;

@@ -22,10 +22,10 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_parameter(plan, "slope", SL_INIT_ZEROS, 0, 1, shape);
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                   struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                   struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const float *slope = sl_value(module, context, SLOPE);
     const int cols = module->in, n = context->rows * cols;
     SL_ELEMENTWISE(is_device_ptr(slope, x, y))
@@ -33,10 +33,10 @@ static int forward(const struct sl_module *module, struct sl_context *context, s
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                          struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *x = x_in.floats, *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                          struct sl_given given, struct sl_result *result) {
+    const float *x = saved.floats, *dy = given.floats;
+    float *dx = sl_result_floats(result);
     const float *slope = sl_value(module, context, SLOPE);
     const int cols = module->in, n = dx ? context->rows * cols : 0;
     SL_ELEMENTWISE(is_device_ptr(slope, x, dy, dx))
@@ -44,9 +44,9 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                           struct sl_given dy_in) {
-    const float *x = x_in.floats, *dy = dy_in.floats;
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                           struct sl_given given) {
+    const float *x = saved.floats, *dy = given.floats;
     float *gradient = sl_gradient(module, context, SLOPE);
     const int cols = module->in, n = context->wgrad_group * context->rows * cols;
     const bool accumulate = context->accumulate;

@@ -7,20 +7,20 @@
 
 /* ---- relu: dx needs the sign of x ---- */
 
-static int relu_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                        struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int relu_forward(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                        struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const size_t n = sl_module_elements(module, context);
     SL_ELEMENTWISE(is_device_ptr(x, y))
     for (size_t i = 0; i < n; i++) y[i] = x[i] > 0 ? x[i] : 0;
     return SL_OK;
 }
 
-static int relu_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                               struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *x = x_in.floats, *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+static int relu_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                               struct sl_given given, struct sl_result *result) {
+    const float *x = saved.floats, *dy = given.floats;
+    float *dx = sl_result_floats(result);
     const size_t n = dx ? sl_module_elements(module, context) : 0;
     SL_ELEMENTWISE(is_device_ptr(x, dy, dx))
     for (size_t i = 0; i < n; i++) dx[i] = x[i] > 0 ? dy[i] : 0;
@@ -39,10 +39,10 @@ struct sum {
     float *outputs; /* as in struct gpipe_run, in the device's memory */
 };
 
-static int sum_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                       struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int sum_forward(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                       struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const size_t n = sl_module_elements(module, context);
     float *outputs = ((const struct sum *)module)->outputs;
     const float weight = context->weight;

@@ -66,23 +66,20 @@ static inline int microbatches_of(const struct sl_mesh *mesh) { return MICROBATC
 /* ---- the modules ---- */
 
 /* Copies x, and adds its rows to the auxiliary losses. */
-static inline int count_rows(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                             struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static inline int count_rows(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                             struct sl_result *y) {
     const size_t columns = (size_t)module->in;
     context->metrics->auxiliary += context->rows;
-    context->kernels->sequence->copy_block((size_t)context->rows, columns, x, columns, y, columns);
+    context->kernels->sequence->copy_block((size_t)context->rows, columns, x.floats, columns, y->floats, columns);
     return SL_OK;
 }
 
-static inline int hand_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                            struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
-    (void)x_in;
+static inline int hand_back(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                            struct sl_given dy, struct sl_result *dx) {
+    (void)x;
     const size_t columns = (size_t)module->in;
-    if (dx) context->kernels->sequence->copy_block((size_t)context->rows, columns, dy, columns, dx, columns);
+    if (dx)
+        context->kernels->sequence->copy_block((size_t)context->rows, columns, dy.floats, columns, dx->floats, columns);
     return SL_OK;
 }
 

@@ -12,14 +12,12 @@ static int plan_loss(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                   struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const size_t rows = (size_t)context->rows;
     const int32_t *labels = context->batch.labels;
     float *losses = sl_at(context, &((const struct loss *)module)->rows);
-    context->kernels->softmax_cross_entropy(rows, (size_t)module->in, x, labels, context->weight, y, losses);
+    context->kernels->softmax_cross_entropy(rows, (size_t)module->in, x.floats, labels, context->weight, y->floats,
+                                            losses);
     if (context->sums) context->kernels->add_losses(rows, labels, losses, context->sums->losses);
     return SL_OK;
 }

@@ -1,12 +1,9 @@
 /* mean_squared_error.c - the end of a regression. */
 #include "layers/modules/modules.h"
 
-static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                   struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
-    context->kernels->mean_squared_error((size_t)context->rows, (size_t)module->in, x, context->batch.targets,
-                                         context->weight, y, context->sums->room, context->sums->losses);
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
+    context->kernels->mean_squared_error((size_t)context->rows, (size_t)module->in, x.floats, context->batch.targets,
+                                         context->weight, y->floats, context->sums->room, context->sums->losses);
     return SL_OK;
 }
 

@@ -36,10 +36,10 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                   struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                   struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const size_t count = elements(module, context);
     const float *table = sl_value(module, context, 0);
     SL_TRY(sl_check_positions(module, context, own(module)->rows));
@@ -56,22 +56,22 @@ static int forward(const struct sl_module *module, struct sl_context *context, s
     return SL_OK;
 }
 
-static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                          struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
-    (void)x_in;
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                          struct sl_given given, struct sl_result *result) {
+    const float *dy = given.floats;
+    float *dx = sl_result_floats(result);
+    (void)saved;
     if (dx) sl_device.copy(dx, dy, (size_t)context->rows * (size_t)module->in * sizeof *dx);
     return SL_OK;
 }
 
 /* Adds sequences in their order. */
-static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                           struct sl_given dy_in) {
-    const float *dy = dy_in.floats;
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                           struct sl_given given) {
+    const float *dy = given.floats;
     const size_t count = elements(module, context);
     float *gradient = sl_gradient(module, context, 0);
-    (void)x_in;
+    (void)saved;
     if (!context->accumulate)
         context->kernels->fill(context->parameters->list[module->parameter[0]].count, 0.0f, gradient);
     if (context->batch.places)

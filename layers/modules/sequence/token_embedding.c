@@ -194,29 +194,26 @@ static int forward(const struct sl_module *module, struct sl_context *context, s
 }
 
 /* Tokens have no gradient. */
-static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                          struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                          struct sl_given dy, struct sl_result *dx) {
     const size_t bytes = (size_t)context->rows * (size_t)module->out * sizeof(float);
-    (void)x_in;
+    (void)x;
     if (dx && follows(&sl_token_table_of(module)->vocabulary))
-        sl_device.copy(dx, dy, bytes);
+        sl_device.copy(dx->floats, dy.floats, bytes);
     else if (dx)
-        context->kernels->fill((size_t)context->rows * (size_t)module->in, 0.0f, dx);
+        context->kernels->fill((size_t)context->rows * (size_t)module->in, 0.0f, dx->floats);
     return SL_OK;
 }
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                           struct sl_given dy_in) {
-    const float *dy = dy_in.floats;
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     static int (*const scatter[])(const struct sl_module *, struct sl_context *, size_t, const float *, float *) = {
         [SL_UNDIVIDED] = undivided_back, [SL_BY_TOKENS] = by_tokens_back, [SL_BY_CLASSES] = by_classes_back};
     const struct sl_token_table *table = sl_token_table_of(module);
     const bool summed = is_summed(table);
     float *gradient = sl_gradient(module, context, 0);
     float *part = summed ? sl_token_part(module, context) : gradient;
-    (void)x_in;
+    (void)x;
     if (!is_own(module, context)) {
         if (!context->accumulate)
             context->kernels->fill(context->parameters->list[module->parameter[0]].count, 0.0f, gradient);
@@ -224,7 +221,8 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
     }
     if (!context->accumulate || part != gradient)
         context->kernels->fill(context->parameters->list[module->parameter[0]].count, 0.0f, part);
-    SL_TRY(scatter[table->division](module, context, (size_t)context->rows * (size_t)context->wgrad_group, dy, part));
+    SL_TRY(scatter[table->division](module, context, (size_t)context->rows * (size_t)context->wgrad_group, dy.floats,
+                                    part));
     return summed ? sl_token_sum_parts(module, context, part) : SL_OK;
 }
 

@@ -340,16 +340,14 @@ static int last_logits(const struct sl_module *module, struct sl_context *contex
     return SL_OK;
 }
 
-static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                   struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const float *whole;
-    if (context->phase == SL_PREFILL || context->phase == SL_DECODE) return last_logits(module, context, x, y);
+    if (context->phase == SL_PREFILL || context->phase == SL_DECODE)
+        return last_logits(module, context, x.floats, y->floats);
     const struct token_head *head = own(module);
     const bool trains = context->phase == SL_TRAIN, in_place = has_whole(module) && slices_of(module) == 1;
-    SL_TRY(gather_channels(module, context, x, &whole));
-    float *dx = !trains ? NULL : in_place ? y : sl_at(context, &head->whole);
+    SL_TRY(gather_channels(module, context, x.floats, &whole));
+    float *dx = !trains ? NULL : in_place ? y->floats : sl_at(context, &head->whole);
     struct sl_softmax s = softmax_of(module, context, 0);
     const size_t size = s.rows * columns_of(module);
     for (size_t i = 0; i < slices_of(module); i++) {
@@ -363,17 +361,16 @@ static int forward(const struct sl_module *module, struct sl_context *context, s
     else
         context->kernels->fill(s.rows, 1.0f, sl_at(context, &head->scales));
     count_all(module, context, s);
-    return trains ? finish(module, context, &s, dx, y_out) : SL_OK;
+    return trains ? finish(module, context, &s, dx, y) : SL_OK;
 }
 
 /* ---- W ---- */
 
-static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                           struct sl_given dy_in) {
-    const float *x = x_in.floats;
+static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                           struct sl_given dy) {
     const struct token_head *head = own(module);
-    const float *whole = has_whole(module) ? x : sl_at(context, &head->kept_x);
-    (void)dy_in;
+    const float *whole = has_whole(module) ? x.floats : sl_at(context, &head->kept_x);
+    (void)dy;
     return sl_token_chunks_weight(module, &head->chunks, context, &head->labels, sl_at(context, &head->maxima),
                                   sl_at(context, &head->sums), whole, false);
 }

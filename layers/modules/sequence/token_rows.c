@@ -51,10 +51,10 @@ static struct sl_context with_part(const struct sl_module *module, const struct 
 
 /* ---- begin ---- */
 
-static int begin(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                 struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int begin(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                 struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const size_t elements = (size_t)context->rows * (size_t)module->in;
     if (module->out == 2 * module->in)
         copy_floats(y + elements, x, elements);
@@ -63,12 +63,10 @@ static int begin(const struct sl_module *module, struct sl_context *context, str
     return SL_OK;
 }
 
-static int begin_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                      struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
-    (void)x_in;
-    if (dx) copy_floats(dx, dy, (size_t)context->rows * (size_t)module->in);
+static int begin_back(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_given dy,
+                      struct sl_result *dx) {
+    (void)x;
+    if (dx) copy_floats(dx->floats, dy.floats, (size_t)context->rows * (size_t)module->in);
     return SL_OK;
 }
 
@@ -132,10 +130,10 @@ static int plan_share(struct sl_module *module, struct sl_plan *plan) {
 }
 
 /* The dx of later parts is not computed yet. */
-static int share_rows(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                      struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int share_rows(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                      struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const struct share *share = own(module);
     const struct part part = part_of(module, context);
     const size_t before = part.first * part.columns;
@@ -150,21 +148,19 @@ static int share_rows(const struct sl_module *module, struct sl_context *context
     return SL_OK;
 }
 
-static int share_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                      struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
-    (void)x_in;
-    if (dx) copy_floats(dx, dy, part_of(module, context).elements);
+static int share_back(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_given dy,
+                      struct sl_result *dx) {
+    (void)x;
+    if (dx) copy_floats(dx->floats, dy.floats, part_of(module, context).elements);
     return SL_OK;
 }
 
 /* One microbatch at a time: a rank's tokens of two microbatches are not contiguous. */
-static int share_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                        struct sl_given dy_in) {
+static int share_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                        struct sl_given dy) {
     const struct share *share = own(module);
     const struct part part = part_of(module, context);
-    (void)x_in, (void)dy_in;
+    (void)x, (void)dy;
     for (int i = 0; i < context->wgrad_group; i++) {
         struct sl_context head = with_part(module, context, (size_t)i * (size_t)context->rows + part.first);
         head.microbatch += i;
@@ -181,12 +177,9 @@ static void release_share(struct sl_module *module) { sl_module_free(((struct sh
 /* ---- end ---- */
 
 /* The loss has been counted, and dx is complete. */
-static int loss(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int loss(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const size_t elements = (size_t)context->rows * (size_t)module->out;
-    if (context->phase == SL_TRAIN) copy_floats(y, x, elements);
+    if (context->phase == SL_TRAIN) copy_floats(y->floats, x.floats, elements);
     return SL_OK;
 }
 

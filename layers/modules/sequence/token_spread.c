@@ -103,10 +103,10 @@ static int plan_begin(struct sl_module *module, struct sl_plan *plan) {
     return SL_OK;
 }
 
-static int begin(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                 struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int begin(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                 struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const struct forward_rows to = forward_rows(module, context, y);
     if (sl_token_table_of(module)->parts > 1) {
         float *all = halves(module) ? sl_at(context, &own(module)->wide_x) : to.x;
@@ -120,12 +120,12 @@ static int begin(const struct sl_module *module, struct sl_context *context, str
     return SL_OK;
 }
 
-static int begin_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                      struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+static int begin_back(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                      struct sl_given given, struct sl_result *result) {
+    const float *dy = given.floats;
+    float *dx = sl_result_floats(result);
     const struct backward_rows from = backward_rows(module, context, dy);
-    (void)x_in;
+    (void)saved;
     if (!dx) return SL_OK;
     if (sl_token_table_of(module)->parts > 1) return sl_token_own_channels(module, context, from.dx, dx);
     copy_floats(dx, from.dx, from.elements);
@@ -188,10 +188,10 @@ static void add_label_rows(const struct sl_module *module, struct sl_context *co
                                            (int32_t)chunks->classes, table, s->begins, row);
 }
 
-static int share(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                 struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int share(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                 struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const struct spread *spread = own(module);
     const struct forward_rows from = forward_rows(module, context, x), to = forward_rows(module, context, y);
     const struct sl_softmax s = softmax_of(module, context, &to);
@@ -208,25 +208,23 @@ static int share(const struct sl_module *module, struct sl_context *context, str
 }
 
 /* dx is complete already. */
-static int share_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                      struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
-    const struct backward_rows from = backward_rows(module, context, dy);
-    (void)x_in;
+static int share_back(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_given dy,
+                      struct sl_result *dx) {
+    const struct backward_rows from = backward_rows(module, context, dy.floats);
+    (void)x;
     if (!sl_is_frozen(module, context, 0)) {
         copy_floats(sl_at(context, &own(module)->maxima), from.maxima, from.rows);
         copy_floats(sl_at(context, &own(module)->sums), from.sums, from.rows);
     }
-    if (dx) copy_floats(dx, dy, from.elements + NUMBERS_BACK * from.rows);
+    if (dx) copy_floats(dx->floats, dy.floats, from.elements + NUMBERS_BACK * from.rows);
     return SL_OK;
 }
 
-static int share_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                        struct sl_given dy_in) {
+static int share_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                        struct sl_given dy) {
     const struct spread *spread = own(module);
     const size_t count = (size_t)context->wgrad_group * own_elements(module, context);
-    (void)x_in, (void)dy_in;
+    (void)x, (void)dy;
     return sl_token_chunks_weight(module, &spread->chunks, context, &spread->labels, sl_at(context, &spread->maxima),
                                   sl_at(context, &spread->sums),
                                   read_x(module, context, count, sl_at(context, &spread->kept_x)),
@@ -248,13 +246,10 @@ static int plan_loss(struct sl_module *module, struct sl_plan *plan) {
 }
 
 /* The labels' rows lie one after another: row r has label r, unless its label is -1. */
-static int loss(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int loss(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const struct sl_kernels *kernels = context->kernels;
-    const struct forward_rows from = forward_rows(module, context, x);
-    const struct backward_rows to = backward_rows(module, context, y);
+    const struct forward_rows from = forward_rows(module, context, x.floats);
+    const struct backward_rows to = backward_rows(module, context, y->floats);
     const struct sl_softmax s = softmax_of(module, context, &from);
     int32_t *places = sl_at(context, &own(module)->places);
     float *ones = sl_at(context, &own(module)->ones);

@@ -52,10 +52,10 @@ static bool has_row_before(const struct sl_context *context, int row) {
     return context->sequence && row % context->sequence;
 }
 
-static int scaled_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                          struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int scaled_forward(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                          struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const int cols = module->in, n = context->rows * cols;
     const float *scale = sl_value(module, context, 0);
     assert_int_equal(context->sequence, own(module)->sequence);
@@ -67,10 +67,10 @@ static int scaled_forward(const struct sl_module *module, struct sl_context *con
 /* Undefined behaviour is the check's to find. */
 __attribute__((no_sanitize("undefined"))) static int scaled_backward_input(const struct sl_module *module,
                                                                            struct sl_context *context,
-                                                                           struct sl_given x_in, struct sl_given dy_in,
-                                                                           struct sl_result *dx_out) {
-    const float *x = x_in.floats, *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+                                                                           struct sl_given saved, struct sl_given given,
+                                                                           struct sl_result *result) {
+    const float *x = saved.floats, *dy = given.floats;
+    float *dx = sl_result_floats(result);
     const int cols = module->in, n = context->rows * cols;
     const float *scale = sl_value(module, context, 0);
     float *product = sl_at(context, &own(module)->product);
@@ -88,11 +88,10 @@ __attribute__((no_sanitize("undefined"))) static int scaled_backward_input(const
     return SL_OK;
 }
 
-static int scaled_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                                  struct sl_given dy_in) {
-    const float *x = x_in.floats, *dy = dy_in.floats;
-    assert_non_null(x);
-    assert_null(dy); /* not asked for */
+static int scaled_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                                  struct sl_given dy) {
+    assert_non_null(x.floats);
+    assert_null(dy.floats); /* not asked for */
     const int cols = module->in, rows = context->rows * context->wgrad_group - (own(module)->fault == W_FORGETS_ROW);
     const bool accumulate =
         own(module)->fault == W_ADDS_ALWAYS || (context->accumulate && own(module)->fault != W_NEVER_ADDS);
@@ -258,27 +257,27 @@ static int plan_plain(struct sl_module *module, struct sl_plan *plan) {
     return sl_plan_parameter(plan, "scale", SL_INIT_ONES, 0, 1, &cols);
 }
 
-static int plain_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                         struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int plain_forward(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                         struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     const float *scale = sl_value(module, context, 0);
     for (int i = 0; i < context->rows * module->in; i++) y[i] = scale[i % module->in] * x[i] * x[i];
     return SL_OK;
 }
 
-static int plain_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                                struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *x = x_in.floats, *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+static int plain_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                                struct sl_given given, struct sl_result *result) {
+    const float *x = saved.floats, *dy = given.floats;
+    float *dx = sl_result_floats(result);
     const float *scale = sl_value(module, context, 0);
     for (int i = 0; dx && i < context->rows * module->in; i++) dx[i] = 2 * scale[i % module->in] * x[i] * dy[i];
     return SL_OK;
 }
 
-static int plain_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                                 struct sl_given dy_in) {
-    const float *x = x_in.floats, *dy = dy_in.floats;
+static int plain_backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                                 struct sl_given given) {
+    const float *x = saved.floats, *dy = given.floats;
     float *gradient = sl_gradient(module, context, 0);
     for (int c = 0; !context->accumulate && c < module->in; c++) gradient[c] = 0;
     for (int i = 0; i < context->rows * context->wgrad_group * module->in; i++)

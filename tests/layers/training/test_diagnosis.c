@@ -125,19 +125,19 @@ static void the_module_whose_result_overflows_is_named(void **state) {
 }
 
 /* Copies its input; the gradient of the third microbatch is NaN. */
-static int hand_on(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                   struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int hand_on(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                   struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     sl_device.copy(y, x, (size_t)context->rows * (size_t)module->in * sizeof *y);
     return SL_OK;
 }
-static int lose_gradient(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                         struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
+static int lose_gradient(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                         struct sl_given given, struct sl_result *result) {
+    const float *dy = given.floats;
+    float *dx = sl_result_floats(result);
     const float lost = NAN;
-    (void)x_in;
+    (void)saved;
     if (!dx) return SL_OK;
     sl_device.copy(dx, dy, (size_t)context->rows * (size_t)module->in * sizeof *dx);
     if (context->microbatch == 2) sl_device.copy(dx + 1, &lost, sizeof lost);
@@ -223,10 +223,10 @@ static void who_waits_says_what_it_was_at(void **state) {
 }
 
 /* Adds up x over data. At data=1 the module of that name does not. */
-static int add_up(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                  struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
+static int add_up(const struct sl_module *module, struct sl_context *context, struct sl_given given,
+                  struct sl_result *result) {
+    const float *x = given.floats;
+    float *y = result->floats;
     struct sl_spmd *self = context->self;
     struct sl_group data;
     sl_device.copy(y, x, (size_t)context->rows * (size_t)module->in * sizeof *y);
@@ -234,11 +234,11 @@ static int add_up(const struct sl_module *module, struct sl_context *context, st
     SL_TRY(sl_group_axes(self, "data", &data));
     return sl_psum(self, &data, SL_F32, y, y, (size_t)module->in);
 }
-static int pass_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                     struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
-    (void)x_in;
+static int pass_back(const struct sl_module *module, struct sl_context *context, struct sl_given saved,
+                     struct sl_given given, struct sl_result *result) {
+    const float *dy = given.floats;
+    float *dx = sl_result_floats(result);
+    (void)saved;
     if (dx) sl_device.copy(dx, dy, (size_t)context->rows * (size_t)module->in * sizeof *dx);
     return SL_OK;
 }

@@ -15,26 +15,20 @@ static void multiply(const struct sl_context *context, size_t n, const float *a,
     context->kernels->operands->multiply(n, sl_rows_f32(a), sl_rows_f32(b), sl_out_f32(y));
 }
 
-static int square(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                  struct sl_result *y_out) {
-    const float *x = x_in.floats;
-    float *y = y_out->floats;
-    multiply(context, (size_t)context->rows * (size_t)module->in, x, x, y);
+static int square(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
+    multiply(context, (size_t)context->rows * (size_t)module->in, x.floats, x.floats, y->floats);
     return SL_OK;
 }
 /* Reads x, and so does not come back if it is NULL. */
-static int square_back(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                       struct sl_given dy_in, struct sl_result *dx_out) {
-    const float *x = x_in.floats, *dy = dy_in.floats;
-    float *dx = sl_result_floats(dx_out);
-    if (dx) multiply(context, (size_t)context->rows * (size_t)module->in, x, dy, dx);
+static int square_back(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                       struct sl_given dy, struct sl_result *dx) {
+    if (dx) multiply(context, (size_t)context->rows * (size_t)module->in, x.floats, dy.floats, dx->floats);
     return SL_OK;
 }
-static int read_gradient(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                         struct sl_given dy_in) {
-    const float *x = x_in.floats, *dy = dy_in.floats;
+static int read_gradient(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                         struct sl_given dy) {
     float *unread = sl_gradient(module, context, 0);
-    multiply(context, (size_t)module->in, x, dy, unread);
+    multiply(context, (size_t)module->in, x.floats, dy.floats, unread);
     return SL_OK;
 }
 
@@ -55,9 +49,9 @@ static int plan_two(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_scale(module, plan));
     return sl_plan_parameter(plan, "shift", SL_INIT_ZEROS, 0, 1, shape);
 }
-static int fail_silently(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                         struct sl_result *y_out) {
-    return (void)module, (void)context, (void)x_in, (void)y_out, SL_BAD_INPUT;
+static int fail_silently(const struct sl_module *module, struct sl_context *context, struct sl_given x,
+                         struct sl_result *y) {
+    return (void)module, (void)context, (void)x, (void)y, SL_BAD_INPUT;
 }
 static const struct sl_module_type silent = {.name = "silent", .forward = fail_silently, .backward_input = square_back};
 static const struct sl_module_type unweighed = {
@@ -418,12 +412,10 @@ struct reader {
     const char *text;
 };
 
-static int end(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-               struct sl_result *y_out) {
-    float *y = y_out->floats;
-    context->kernels->fill((size_t)context->rows * (size_t)module->in, 0.0f, y);
+static int end(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
+    context->kernels->fill((size_t)context->rows * (size_t)module->in, 0.0f, y->floats);
     context->metrics->rows += context->rows;
-    return (void)x_in, SL_OK;
+    return (void)x, SL_OK;
 }
 
 static int read_batch(struct sl_spmd *self, void *arg) {

@@ -219,17 +219,15 @@ static int pass_back(const struct sl_module *module, struct sl_context *context,
     return dx ? pass_on(module, context, dy, dx) : SL_OK;
 }
 
-static int give_up(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                   struct sl_given dy_in) {
-    (void)x_in, (void)dy_in;
+static int give_up(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_given dy) {
+    (void)x, (void)dy;
     struct fault *fault = ((const struct follower *)module)->fault;
     if (fault->steps++ == 0) return SL_OK;
     return sl_fail(context->self, fault->status, "the module gave up");
 }
 
-static int be_late(const struct sl_module *module, struct sl_context *context, struct sl_given x_in,
-                   struct sl_given dy_in) {
-    (void)module, (void)context, (void)x_in, (void)dy_in;
+static int be_late(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_given dy) {
+    (void)module, (void)context, (void)x, (void)dy;
     usleep(LATE);
     return SL_OK;
 }
