@@ -38,6 +38,10 @@ options='--attention gqa'
 call train $own $quiet --batch 8 --steps 4 --json $options --mesh data=1
 values loss >single
 same --mesh context=2,tensor=2
+options=
+call train $own $quiet --batch 8 --steps 4 --json --mesh data=1
+values loss >single
+same --mesh context=2,tensor=2 --context-by latents
 call train $own $quiet --batch 8 --steps 4 --json --storage bf16 --mesh tensor=2
 values loss >single
 call train $own $quiet --batch 8 --steps 4 --json --storage bf16 --mesh tensor=2 $rows
@@ -65,6 +69,10 @@ call evaluate --params rows --data text --evaluate-batches 2 --json --mesh data=
 values loss >several
 [ $status = 0 ] && near 2e-6 several single
 point 'evaluation by rows'
+call evaluate --params rows --data text --evaluate-batches 2 --json --mesh context=2,tensor=2 --context-by latents $rows
+values loss >several
+[ $status = 0 ] && near 2e-6 several single
+point 'evaluation by rows, of latents over context'
 
 # ---- memory, plans ----
 

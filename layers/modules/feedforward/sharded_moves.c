@@ -69,7 +69,7 @@ int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *
         data && !ahead && !sl_parameter_is_whole(context->parameters, module->parameter[SL_AFFINE_KERNEL]);
     if (ahead) kernel = sl_gathered_kernel(context->gathers, dense->gathered);
     if (gathers) {
-        const size_t shard[] = {in, whole / (size_t)data->size};
+        const size_t shard[] = {sl_sharded_runs(dense), sl_sharded_run(dense) / (size_t)data->size};
         float *all = peers ? sl_at(context, &dense->kernel) : y;
         SL_TRY(
             gather_values(module, context, kernel, sl_describe_all_gather_dim(data, SL_F32, kernel, all, 2, shard, 1)));

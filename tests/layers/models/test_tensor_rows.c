@@ -47,6 +47,12 @@ static struct job latent(const char *mesh) {
     return job;
 }
 
+static struct job without_dropout(const char *mesh) {
+    struct job job = latent(mesh);
+    job.model.dropout = 0;
+    return job;
+}
+
 static struct job (*const kinds[])(const char *mesh) = {grouped, llama, centered, dropping, latent};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -115,6 +121,21 @@ static void divided_sequences_have_the_same_numbers(void **state) {
     struct job ring = llama("data=2,context=2,pipe=1,tensor=2");
     ring.context_by = SL_CONTEXT_BY_RING;
     compare(ring, &want, "ring", 1e-6, 4e-6);
+    free_job(&want);
+    want = without_dropout("data=1,pipe=1,tensor=1");
+    run_job(&want);
+    for (int way = 0; way < 5; way++) {
+        char what[24];
+        struct job job =
+            without_dropout(way % 2 ? "data=1,pipe=1,context=2,tensor=2" : "data=2,context=2,pipe=1,tensor=2");
+        job.context_by = SL_CONTEXT_BY_LATENTS;
+        job.model.fsdp = way > 1;
+        job.shared_out = way == 3 ? 2 : 1;
+        job.model.recomputation = way == 4 ? SL_RECOMPUTE_FULL : 0;
+        if (way == 1) job.group = 1;
+        snprintf(what, sizeof what, "latents, way %d", way);
+        compare(job, &want, what, 1e-6, 4e-6);
+    }
     free_job(&want);
 }
 

@@ -155,6 +155,7 @@ static int plan_mla(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_group(plan, mla->axis, &mla->group));
     const int index = mla->group < 0 ? 0 : plan->groups->group[mla->group].rank;
     SL_TRY(plan_shares(mla, index, sl_mesh_axis_size(plan->mesh, mla->axis), plan));
+    if (mla->whole_latents) mla->group = -1;
     mla->leaves = mla->rope ? sl_plan_leaves(plan, mla->axis) : 0;
     SL_TRY(sl_mla_choose_latents(mla, plan));
     SL_TRY(plan_children(module, plan));

@@ -29,14 +29,15 @@ static void count(const struct mla *mla, const struct sl_plan *plan, int rows) {
     const int columns = (int)(2 * mla->columns), latent = mla->shape.latent;
     const struct sl_load_product expansion = {SL_F32, rows, columns, latent, false, false, 1};
     const double bytes = (double)plan->rows * latent * sizeof(float);
+    const char *const axis = mla->whole_latents ? NULL : mla->axis;
     sl_load_product(plan, SL_LOAD_FORWARD, &expansion);
-    sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, mla->axis, bytes, 1);
+    sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, axis, bytes, 1);
     if (plan->forward_only) return;
     sl_load_product(plan, SL_LOAD_INPUT, &expansion);
     sl_load_product(plan, SL_LOAD_INPUT, &(struct sl_load_product){SL_F32, rows, latent, columns, false, true, 1});
     sl_load_product(plan, SL_LOAD_INPUT, &(struct sl_load_product){SL_F32, latent, columns, rows, true, false, 1});
-    sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, mla->axis, bytes, 1);
-    sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM_SCATTER, mla->axis, bytes, 1);
+    sl_load_call(plan, SL_LOAD_INPUT, SL_ALL_GATHER, axis, bytes, 1);
+    sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM_SCATTER, axis, bytes, 1);
 }
 
 static int plan_products(struct mla *mla, struct sl_plan *plan, int rows) {

@@ -37,8 +37,8 @@ enum tensor {
 struct mla {
     struct sl_module module;
     struct sl_mla shape;
-    const char *axis; /* axis of the heads */
-    int group;
+    const char *axis;   /* axis of the heads */
+    int group;          /* that shares the latents' columns and kv_up's rows; -1: none */
     bool whole_latents; /* latents have all columns on each coordinate (tensor layout rows) */
     /* Sizes on this coordinate: */
     size_t heads, columns, latent;  /* columns: of each of q, k and v; latent: columns of each of kv and q latent */

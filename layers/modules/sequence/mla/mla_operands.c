@@ -19,8 +19,9 @@ int sl_mla_all_latents(const struct sl_module *module, struct sl_context *contex
 const float *sl_mla_bias(const struct sl_module *module, const struct sl_context *context, bool values) {
     const struct mla *mla = sl_mla_of(module);
     const struct sl_group *peers = sl_group_of(context, mla->group);
-    const size_t first = (values ? (size_t)mla->shape.dimension : 0) + (peers ? (size_t)peers->rank * mla->columns : 0);
-    return sl_value(module->child[KV_UP], context, SL_AFFINE_BIAS) + first;
+    const size_t keys = peers ? (size_t)mla->shape.dimension : mla->columns;
+    const size_t first = peers ? (size_t)peers->rank * mla->columns : 0;
+    return sl_value(module->child[KV_UP], context, SL_AFFINE_BIAS) + (values ? keys : 0) + first;
 }
 
 int sl_mla_take_columns(const struct sl_module *module, struct sl_context *context) {
