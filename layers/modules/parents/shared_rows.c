@@ -14,6 +14,7 @@ struct rows {
     int parts;             /* of own_rows: parts of each sequence's rows, of which the child gets one; 1: all rows,
                             * of which it knows a summand of dy */
     bool weights_follow;   /* some W inside follows its I */
+    bool halves;           /* of gathered_rows: forward gathers x as bf16, as the products read it */
     struct sl_place x, dx; /* of gathered_rows, of all coordinates' rows: x in its saved type, and the summand of dx */
 };
 
@@ -142,15 +143,17 @@ static const struct sl_module_type own_rows = {.name = "own_rows",
 
 /* Counts moves of whole rows of COLUMNS columns; calls have the plan's run of microbatches. */
 static void count_moves(const struct rows *rows, int columns, const struct sl_plan *plan) {
-    const double bytes = sizeof(float) * (double)plan->rows * columns, each = 1.0 / (double)sl_plan_run(plan);
-    sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, rows->axis, bytes, each);
+    const double numbers = (double)plan->rows * columns, each = 1.0 / (double)sl_plan_run(plan);
+    const size_t size = rows->halves ? sizeof(uint16_t) : sizeof(float);
+    sl_load_call(plan, SL_LOAD_FORWARD, SL_ALL_GATHER, rows->axis, (double)size * numbers, each);
     if (!plan->forward_only && plan->has_dx)
-        sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM_SCATTER, rows->axis, bytes, each);
+        sl_load_call(plan, SL_LOAD_INPUT, SL_PSUM_SCATTER, rows->axis, sizeof(float) * numbers, each);
 }
 
 /* W gathers a group's x again. */
 static void count_again(const struct rows *rows, int columns, const struct sl_plan *plan) {
-    const double bytes = (double)sl_dtype_size(plan->storage) * (double)plan->rows * columns;
+    const enum sl_dtype saved = sl_reads_operand(&rows->module.x) ? SL_BF16 : plan->storage;
+    const double bytes = (double)sl_dtype_size(saved) * (double)plan->rows * columns;
     if (sl_is_kept_for_weight(&rows->module.x))
         sl_load_call(plan, SL_LOAD_WEIGHT, SL_ALL_GATHER, rows->axis, bytes, 1.0 / plan->wgrad_group);
 }
@@ -166,7 +169,9 @@ static int plan_gathered(struct sl_module *module, struct sl_plan *plan) {
     const int status = sl_module_plan(module->child[0], plan);
     rows->weights_follow = any_follows(inner);
     module->x.lasts = inner->x.lasts;
+    module->x.reads = inner->x.reads;
     module->y = inner->y;
+    rows->halves = sl_reads_operand(&inner->x) || (plan->storage == SL_BF16 && sl_reads_copy(&inner->x));
     if (status == SL_OK && plan->load) count_moves(rows, inner->in, plan);
     if (status == SL_OK && plan->load) count_again(rows, inner->in, plan);
     return status;
@@ -192,9 +197,10 @@ static int scatter(const struct sl_module *module, struct sl_context *context, i
 
 static int gathered_forward(const struct sl_module *module, struct sl_context *context, struct sl_given x,
                             struct sl_result *y) {
-    float *all = sl_at(context, &own(module)->x);
-    SL_TRY(gather(module, context, context->rows, module->child[0]->in, sl_rows_f32(x.floats), all));
-    return sl_module_forward_last(module->child[0], context, sl_given_f32(all), y);
+    const struct sl_rows read = own(module)->halves ? sl_rows_bf16(x.halves) : sl_rows_f32(x.floats);
+    void *all = sl_at(context, &own(module)->x);
+    SL_TRY(gather(module, context, context->rows, module->child[0]->in, read, all));
+    return sl_module_forward_last(module->child[0], context, sl_given_of(sl_rows_of(read.type, all)), y);
 }
 
 /* Sets *X, ROWS saved rows of this coordinate, to those of all, which are gathered only if GATHERS. */

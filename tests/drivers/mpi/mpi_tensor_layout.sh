@@ -65,6 +65,7 @@ sends 4 columns 2304 --attention gqa
 sends 4 rows 1152 --attention gqa
 sends 2 columns 3072 $gated
 sends 2 rows 1280 $gated
+sends 2 rows 896 --attention gqa --precision bf16 --storage bf16 # gathers of bf16
 sends 2 columns 2432
 sends 2 rows 1024
 sends 4 columns 2432

@@ -31,7 +31,8 @@ struct layout {
     const char *mesh, *schedule;
     int loops, fuse, group;
     struct sl_transformer model;
-    const char *freeze; /* patterns; NULL: nothing is frozen */
+    const char *freeze;  /* patterns; NULL: nothing is frozen */
+    enum sl_dtype dtype; /* of products and of saved numbers */
     /* Filled in. */
     struct sl_schedule table;
     struct sl_load load; /* of the coordinate planned last */
@@ -50,6 +51,8 @@ static int program(struct sl_spmd *self, void *arg) {
                                                             .sequence = SEQUENCE,
                                                             .sizes_only = true,
                                                             .load = &layout->load,
+                                                            .precision = layout->dtype,
+                                                            .storage = layout->dtype,
                                                             .wgrad_group = layout->group},
                                                .freeze = layout->freeze,
                                                .data_axis = sl_data_axis,
@@ -211,6 +214,21 @@ static void pieces_move_the_same_bytes(void **state) {
     }
 }
 
+/* By rows, attention and MLPs gather their x as bf16 if their products read it so, in forward and again for W. */
+static void rows_are_gathered_as_products_read_them(void **state) {
+    (void)state;
+    struct layout floats = {.mesh = "tensor=2", .schedule = "1f1b", .loops = 1, .group = 1, .model = small}, halves;
+    floats.model.attention = SL_ATTENTION_GROUPED;
+    floats.model.tensor_layout = SL_TENSOR_ROWS;
+    halves = floats;
+    halves.dtype = SL_BF16;
+    const struct sums a = count(&floats), b = count(&halves);
+    const double gathers = 2 * (double)small.blocks * small.layers_per_block, coordinates = 2;
+    const double saves = coordinates * gathers * ROWS * small.dimension * (sizeof(float) - sizeof(uint16_t));
+    assert_true(a.bytes[SL_LOAD_FORWARD] - b.bytes[SL_LOAD_FORWARD] == saves);
+    assert_true(a.bytes[SL_LOAD_WEIGHT] - b.bytes[SL_LOAD_WEIGHT] >= saves);
+}
+
 /* Weight gradients of frozen parameters are neither computed nor summed over tensor; all other work is the same. */
 static void what_is_frozen_has_no_weight_gradients(void **state) {
     static const char *const mesh[] = {"data=1", "pipe=2", "data=2,tensor=2"};
@@ -242,9 +260,13 @@ static void what_is_frozen_has_no_weight_gradients(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_the_formulas),        cmocka_unit_test(chunks_are_computed_again),
-        cmocka_unit_test(recomputation_does_forward_again), cmocka_unit_test(calls_are_over_axes_with_members),
-        cmocka_unit_test(pieces_move_the_same_bytes),       cmocka_unit_test(what_is_frozen_has_no_weight_gradients),
+        cmocka_unit_test(products_are_the_formulas),
+        cmocka_unit_test(chunks_are_computed_again),
+        cmocka_unit_test(recomputation_does_forward_again),
+        cmocka_unit_test(calls_are_over_axes_with_members),
+        cmocka_unit_test(pieces_move_the_same_bytes),
+        cmocka_unit_test(rows_are_gathered_as_products_read_them),
+        cmocka_unit_test(what_is_frozen_has_no_weight_gradients),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("load", tests, NULL, NULL);
