@@ -28,7 +28,7 @@ static double rotary_floats(const struct transformer_job *job) {
  * (layers/modules/sequence/mla/mla_caches.c). */
 static double cached_floats(const struct transformer_job *job) {
     const struct sl_transformer *m = &job->model;
-    const bool latent = job->config->cache == SL_CACHE_LATENT;
+    const bool latent = transformer_cache(job) == SL_CACHE_LATENT;
     const double tensor = sl_mesh_axis_size(&job->job.mesh, sl_tensor_axis), data = job->job.data;
     const double layers = (double)m->blocks * m->layers_per_block;
     if (is_grouped(m))
@@ -161,7 +161,7 @@ static bool cache_latents(const struct sl_job *job, int attempt, struct sl_varia
                           char text[SL_ATTEMPT_TEXT]) {
     const struct transformer_job *own = job->own;
     snprintf(text, SL_ATTEMPT_TEXT, "--cache latent");
-    if (attempt || own->command != TRANSFORMER_GENERATE || own->config->cache == SL_CACHE_LATENT) return false;
+    if (attempt || own->command != TRANSFORMER_GENERATE || transformer_cache(own) == SL_CACHE_LATENT) return false;
     return variant->latent_cache = true;
 }
 

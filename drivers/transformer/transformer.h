@@ -270,6 +270,9 @@ int transformer_samples(const struct transformer_job *job);
 int transformer_own_samples(const struct transformer_job *job);
 int transformer_in_flight(const struct transformer_job *job);
 int transformer_groups(const struct transformer_job *job);
+/* Form of the caches. Latent caches use kernels without their adapters, and are not divided over the axis context: with
+ * adapters, and by default over this axis, the form is expanded. */
+enum sl_cache_form transformer_cache(const struct transformer_job *job);
 int transformer_longest_prompt(const struct transformer_job *job);
 /* Returns the prompt of sample NUMBER; for samples that only fill up replicas, the last prompt. */
 int transformer_prompt_of(const struct transformer_job *job, int number);

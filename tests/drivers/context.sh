@@ -114,10 +114,11 @@ long="$(head -c 300 text)" # in the caches of several coordinates
 learn="train $own --batch 8 --steps 60 --lr 0.01 --mesh data=1 --save"
 call $learn latent
 call $learn grouped --attention gqa --kv-heads 2 --window 150
-for options in '--params latent --cache expanded' '--params latent --cache expanded --storage bf16 --samples 3 --in-flight 2' \
+for options in '--params latent' '--params latent --storage bf16 --samples 3 --in-flight 2' \
     '--params grouped --threads 2' '--params grouped --samples 3'; do
+    case $options in *latent*) form='--cache expanded' ;; *) form= ;; esac # over context the default
     options="$options --length 500"
-    call generate --json --temperature 0 --mesh data=1 $options --prompt "$long"
+    call generate --json --temperature 0 --mesh data=1 $form $options --prompt "$long"
     sed -n 's/.*"tokens":\(\[[^]]*\]\).*/\1/p' out >single
     continues --mesh data=1,context=2 $options --prompt "$long"
     continues --mesh context=3,pipe=2 $options --prompt "$long"
@@ -142,7 +143,7 @@ EOT
 point 'logits as on one coordinate'
 call train $own --batch 8 --steps 2 --sample-every 2 --cache expanded --length 200 --temperature 0 --json --mesh data=1
 grep '"tokens":\[' out >single
-call train $own --batch 8 --steps 2 --sample-every 2 --cache expanded --length 200 --temperature 0 --json --mesh data=2,context=2
+call train $own --batch 8 --steps 2 --sample-every 2 --length 200 --temperature 0 --json --mesh data=2,context=2
 grep '"tokens":\[' out >several
 [ $status = 0 ] && [ -s several ] && cmp -s several single
 point 'samples of a training'
@@ -228,7 +229,7 @@ call train $own $two --context-by latents --attention gqa
 point 'refused: latents of attention without them, by name'
 wrong 'mesh axis "context": each of its 5 coordinates has 2 blocks' evaluate --data text --params run --mesh data=1,context=5
 wrong '--context-by: is read only with --mesh context=2 or more' evaluate --data text --params run --context-by heads
-call generate --params run --prompt jack $two
+call generate --params run --prompt jack --cache latent $two
 [ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q 'choose --cache expanded' err
 point 'refused: latent caches over context'
 wrong '--context-by: "rings" is not one of gather|ring|heads|latents' train $own $two --context-by rings

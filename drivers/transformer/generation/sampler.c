@@ -35,9 +35,7 @@ static struct sl_generation generation_of(const struct transformer_job *job) {
         .groups = transformer_groups(job),
         .prompt = sl_prompt_length(&job->prompts, 0),
         .length = job->length,
-        .cache = job->adapters
-                     ? SL_CACHE_EXPANDED
-                     : (enum sl_cache_form)config->cache, /* latent caches use kernels without their adapters */
+        .cache = transformer_cache(job),
         .logits = wants_logits(job),
         .unpacked = !config->copies,
         .threads = config->threads ? config->threads : job->job.cores_each,
