@@ -7,7 +7,7 @@
  * and a form in two steps: sl_psum_start(self, &request, ...the same arguments...), then sl_wait(self, &request).
  * Between the two steps neither IN nor OUT may be touched. Up to SL_MAX_IN_FLIGHT calls of a group may be under way at
  * once; one more is SL_BAD_INPUT. Members wait for calls in the order in which they started them. A program that stops
- * early waits for its started calls before it frees their memory.
+ * early waits for its started calls before it frees their memory. Any call may wait for all members of its group.
  *
  * Calls return SL_OK, SL_BAD_INPUT if arguments cannot be right, or SL_FAILED once the run has ended; the program
  * should then return this status. Sums are taken in member order, so results repeat bit for bit. A sum over more than
