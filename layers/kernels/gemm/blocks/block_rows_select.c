@@ -99,7 +99,8 @@ static void dot_row_share(void *arg, int share) {
 
 void sl_block_dots_multiply(const struct sl_blocks *b, size_t m, const float *a, const float *bias, float *c,
                             struct sl_crew *crew) {
-    const size_t longest = b->columns < SL_DOT_DEPTH ? b->columns : SL_DOT_DEPTH, most = SL_DOT_ELEMENTS / longest;
+    const size_t longest = b->columns < SL_DOT_DEPTH ? b->columns : SL_DOT_DEPTH;
+    const size_t most = SL_DOT_ELEMENTS / longest / DOT_ROWS * DOT_ROWS;
     const size_t threads = (size_t)sl_crew_threads(crew), shares = sl_round_up((m + most - 1) / most, threads);
     struct work work = {.b = b, .m = m, .a = a, .bias = bias, .c = c};
     work.each = sl_round_up((m + shares - 1) / shares, DOT_ROWS);

@@ -198,10 +198,10 @@ static void dots_are_those_of_rounded_rows(void **state) {
     free(bias);
 }
 
-/* Rows longer than a part of their sums, more rows than are rounded at once, and so many that threads share them: a row
- * has the same bits alone and with other rows, with a crew and without. */
+/* Rows longer than a part of their sums, more rows than are rounded at once, and as many for each thread as have room
+ * before shares become whole tiles: a row has the same bits alone and with other rows, with a crew and without. */
 static void dots_have_their_bits_in_company(void **state) {
-    enum { COUNT = 77, FEW = 35, WEIGHTS = 70, COLUMNS = SL_DOT_DEPTH + 512 };
+    enum { COUNT = 96, FEW = 35, WEIGHTS = 70, COLUMNS = SL_DOT_DEPTH + 512 };
     struct numbers numbers = {44};
     struct sl_crew *crew = sl_crew_open(3);
     float *a = random_floats(&numbers, COUNT * COLUMNS, -1.0f, 1.0f), *bias = random_floats(&numbers, WEIGHTS, -1, 1);
