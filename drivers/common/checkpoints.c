@@ -310,18 +310,22 @@ static int share_lock(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_
     return SL_OK;
 }
 
-static int open_protection(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
-    const struct sl_checkpoint about = {.seed = c->seed};
-    return sl_protection_open(c->protection, self, trainer, c->options.save, c->options.resume ? c->from : NULL, &about,
-                              c->setting, c->notes);
-}
+static const char *begins_from(const struct sl_checkpoints *c) { return c->options.resume ? c->from : NULL; }
 
 int sl_checkpoints_make_room(struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
     const bool parts = in_parts(&c->options, self);
     if (parts) SL_TRY(sl_saved_parts_prove(self, trainer, c->options.save));
     if (parts || (c->protection && self->engine->table->apart)) SL_TRY(share_lock(c, self, trainer));
     if (c->options.async) SL_TRY(sl_snapshot_open(c->snapshot, self, trainer, parts));
-    return c->protection ? open_protection(c, self, trainer) : SL_OK; /* the last: it removes other runs' steps */
+    if (!c->protection) return SL_OK;
+    return sl_protection_prepare(c->protection, self, trainer, c->options.save, begins_from(c));
+}
+
+int sl_checkpoints_open_memory(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer) {
+    const struct sl_checkpoint about = {.seed = c->seed};
+    if (!c->protection) return SL_OK;
+    return sl_protection_open(c->protection, self, trainer, c->options.save, begins_from(c), &about, c->setting,
+                              c->notes);
 }
 
 static int save_now(const struct sl_checkpoints *c, struct sl_spmd *self, struct sl_trainer *trainer,

@@ -83,12 +83,17 @@ int sl_checkpoints_resume(const struct sl_checkpoints *checkpoints, struct sl_sp
 /* Call it before the run, in the other processes: starts their thread for saving parts in the background. */
 int sl_checkpoints_join(struct sl_checkpoints *checkpoints, struct sl_error *error);
 
-/* Collective: adds to BUDGET the memory that sl_checkpoints_make_room will allocate. TRAINER is planned. */
+/* Collective: adds to BUDGET the memory that sl_checkpoints_make_room and sl_checkpoints_open_memory will
+ * allocate. TRAINER is planned. */
 int sl_checkpoints_plan_bytes(const struct sl_checkpoint_options *options, struct sl_spmd *self,
                               struct sl_trainer *trainer, struct sl_budget *budget);
 /* Collective, before the first step: allocates the memory for saving in the background; for parts, verifies that all
- * processes see one directory, and locks it. */
+ * processes see one directory, and locks it; with --protect, refuses a run without room in memory. */
 int sl_checkpoints_make_room(struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer);
+/* Collective, once nothing else can refuse the run: with --protect, removes earlier runs' steps from memory, and
+ * reserves room for this run's. */
+int sl_checkpoints_open_memory(const struct sl_checkpoints *checkpoints, struct sl_spmd *self,
+                               struct sl_trainer *trainer);
 /* Collective, after each step: saves the run if a checkpoint is due or the step is the LAST. SAMPLES have been taken
  * so far. With --save-async, earlier checkpoints may still be being written; after the last step everything is on
  * disk. */

@@ -145,6 +145,7 @@ static int train(struct sl_training *training, struct sl_worker *worker, struct 
     sl_ring_pause(ring, false);
     if (type->begin) SL_TRY(type->begin(worker));
     SL_TRY(sl_ring_start(ring));
+    SL_TRY(sl_checkpoints_open_memory(&training->checkpoints, worker->self, worker->trainer));
     if (worker->self->coordinate == 0) SL_TRY(sl_report_flush(&training->report, &worker->self->error));
     for (int64_t number = worker->first; number < training->steps && !stop; number++) {
         struct sl_step step = {.number = number};
@@ -235,8 +236,7 @@ static int check_trace(struct sl_training *training, struct sl_error *error) {
     return sl_trace_file_open(&training->trace, &run, training->steps - 1, error);
 }
 
-/* Checks all outputs before the training, so errors do not come after it, nor when steps of a former run have been
- * removed from memory. */
+/* Checks all outputs before the training, so errors do not come after it. */
 static int check_outputs(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     SL_TRY(sl_report_check_folder("--metrics", options->metrics, error));

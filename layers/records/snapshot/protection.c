@@ -62,18 +62,26 @@ static int places_on(const struct sl_protection_hosts *hosts) {
     return hosts->count == 1 ? SL_PROTECTION_PLACES - 1 : SL_PROTECTION_PLACES;
 }
 
-int sl_protection_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_budget *budget) {
+/* Finds the hosts, and the bytes of a step at this coordinate. */
+static int measure(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_protection_hosts *hosts,
+                   struct sl_protection_account *account) {
     const struct sl_group *world = sl_trainer_world(trainer);
     struct sl_store own = {0}, whole = {0};
-    struct sl_protection_hosts hosts = {0};
-    size_t kept = 0;
     int status = sl_saved_parts_declare(self, trainer, &own, &whole);
-    if (status == SL_OK) status = sl_protection_hosts_find(self, world, &hosts);
-    if (status == SL_OK) status = sl_protection_copies_size(self, world, &hosts, bytes_of(&own), &kept);
-    sl_budget_add(budget, SL_MEMORY_RUNTIME, (size_t)places_on(&hosts) * (bytes_of(&own) + kept));
-    sl_protection_hosts_free(&hosts);
+    account->bytes = bytes_of(&own);
+    if (status == SL_OK) status = sl_protection_hosts_find(self, world, hosts);
+    if (status == SL_OK) status = sl_protection_copies_size(self, world, hosts, account->bytes, &account->kept);
     sl_store_free(&own);
     sl_store_free(&whole);
+    return status;
+}
+
+int sl_protection_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_budget *budget) {
+    struct sl_protection_hosts hosts = {0};
+    struct sl_protection_account account = {0};
+    const int status = measure(self, trainer, &hosts, &account);
+    sl_budget_add(budget, SL_MEMORY_RUNTIME, (size_t)places_on(&hosts) * (account.bytes + account.kept));
+    sl_protection_hosts_free(&hosts);
     return status;
 }
 
@@ -122,6 +130,62 @@ static int reserve_copies(struct part *part, struct sl_spmd *self, struct sl_tra
     return SL_OK;
 }
 
+/* ---- room ---- */
+
+static bool leads(const struct part *part, const struct sl_spmd *self) {
+    return part->hosts.first && part->hosts.first[self->coordinate] == self->coordinate;
+}
+
+/* Refuses a host where NEED bytes are more than ROOM. A run that goes on from a step in memory reserves its own beside
+ * that one: if the run does not GO_ON, there must be room for another STEP from the first start on, on each host. Each
+ * of two hosts has all parts; of more, coordinate 0's host receives them. */
+static void compare_room(const struct part *part, const struct sl_spmd *self, double need, double step, double room,
+                         bool goes_on, struct sl_error *error) {
+    static const char *const words[] = {"no", "one", "two", "three", "four"};
+    if (need > room)
+        explain(part, self, ENOSPC, error);
+    else if (!goes_on && need + step > room)
+        sl_error_set(error, SL_BAD_INPUT,
+                     "--protect: " SL_PROTECTION_ROOT " has room for %s steps, and a restart needs %s, of %.1f MB: "
+                     "enlarge it (docker run --shm-size), or give --protect 0",
+                     words[part->places], words[part->places + 1], 1e-6 * step);
+}
+
+/* Checks the room of each host, where BYTES are still to be reserved at this coordinate, and FREED bytes are removed
+ * before. */
+static int check_room(const struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, size_t bytes,
+                      double freed, bool goes_on) {
+    struct statvfs file_system;
+    struct sl_error mine = {0}, first;
+    const int count = self->mesh->size;
+    float *needs = calloc((size_t)count + 1, sizeof *needs); /* of each coordinate; of a step */
+    if (!needs) return sl_fail(self, SL_FAILED, "no memory to protect the run");
+    needs[self->coordinate] = (float)bytes;
+    needs[count] = (float)part->account.bytes;
+    int status = sl_psum(self, sl_trainer_world(trainer), SL_F32, needs, needs, (size_t)count + 1);
+    if (status == SL_OK && leads(part, self) && !statvfs(SL_PROTECTION_ROOT, &file_system)) {
+        double need = 0;
+        for (int c = 0; c < count; c++) need += part->hosts.first[c] == self->coordinate ? (double)needs[c] : 0;
+        const double room = freed + (double)file_system.f_bavail * (double)file_system.f_frsize;
+        compare_room(part, self, need, (double)needs[count], room, goes_on, &mine);
+    }
+    free(needs);
+    return status ? status : sl_saved_parts_agree(self, trainer, &mine, &first, 0, NULL);
+}
+
+static size_t bytes_at(const struct part *part) {
+    return (size_t)part->places * (part->account.bytes + part->account.kept);
+}
+
+int sl_protection_prepare(struct sl_protection *p, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
+                          const char *from) {
+    struct part *part = &p->part[self->coordinate];
+    SL_TRY(measure(self, trainer, &part->hosts, &part->account));
+    part->places = places_on(&part->hosts);
+    const bool goes_on = from && sl_protection_is_in_memory(from);
+    return check_room(part, self, trainer, bytes_at(part), leads(part, self) ? sl_protection_bytes(save) : 0, goes_on);
+}
+
 /* ---- the folder ---- */
 
 /* Names for all hosts, from coordinate 0. */
@@ -129,10 +193,6 @@ struct names {
     char folder[SL_MAX_PATH], start[SL_MAX_PATH], real[SL_MAX_PATH], from[SL_MAX_PATH];
 };
 _Static_assert(sizeof(struct names) % sizeof(int32_t) == 0, "sent as words");
-
-static bool leads(const struct part *part, const struct sl_spmd *self) {
-    return part->hosts.first && part->hosts.first[self->coordinate] == self->coordinate;
-}
 
 /* Makes the folder of this start on this host, without the steps of earlier runs except FROM. */
 static bool make_here(struct names *names, struct sl_error *error) {
@@ -216,23 +276,6 @@ static int send_file(const struct part *part, struct sl_spmd *self, struct sl_tr
     return status;
 }
 
-/* A run that goes on from a step in memory reserves its own beside that one: its room must be there from the first
- * start on, on each host. Each of two hosts has all parts; of more, coordinate 0's host receives them. */
-static int check_room(const struct part *part, struct sl_spmd *self, struct sl_trainer *trainer, bool goes_on) {
-    static const char *const words[] = {"no", "one", "two", "three", "four"};
-    float bytes = (float)part->account.bytes;
-    struct statvfs room;
-    struct sl_error mine = {0}, first;
-    SL_TRY(sl_psum(self, sl_trainer_world(trainer), SL_F32, &bytes, &bytes, 1));
-    if (leads(part, self) && !goes_on && !statvfs(SL_PROTECTION_ROOT, &room) &&
-        (double)room.f_bavail * (double)room.f_frsize < (double)bytes)
-        sl_error_set(&mine, SL_BAD_INPUT,
-                     "--protect: " SL_PROTECTION_ROOT " has room for %s steps, and a restart needs %s, of %.1f MB: "
-                     "enlarge it (docker run --shm-size), or give --protect 0",
-                     words[part->places], words[part->places + 1], 1e-6 * (double)bytes);
-    return sl_saved_parts_agree(self, trainer, &mine, &first, 0, NULL);
-}
-
 /* Reserves all memory of this coordinate, and writes the layout. */
 static int reserve_all(struct part *part, struct sl_spmd *self, struct sl_trainer *trainer,
                        const struct sl_checkpoint *about, const struct sl_setting *settings,
@@ -241,10 +284,6 @@ static int reserve_all(struct part *part, struct sl_spmd *self, struct sl_traine
     for (int i = 0; i < part->places; i++) {
         struct sl_store whole = {0};
         int status = sl_saved_parts_declare(self, trainer, &part->place[i], &whole);
-        part->account.bytes = bytes_of(&part->place[i]);
-        if (status == SL_OK && i == 0)
-            status = sl_protection_copies_size(self, sl_trainer_world(trainer), &part->hosts, part->account.bytes,
-                                               &part->account.kept);
         if (status == SL_OK && !mine->status) reserve(part, i, self, trainer, mine);
         if (status == SL_OK && !mine->status && i == 0 && self->coordinate == 0)
             write_layout(part, self, trainer, &whole, about, settings, notes, mine);
@@ -263,9 +302,9 @@ static int open_part(struct part *part, struct sl_spmd *self, struct sl_trainer 
     bool goes_on = false;
     SL_TRY(make_folders(part, self, trainer, save, from, &goes_on));
     SL_TRY(reserve_all(part, self, trainer, about, settings, notes, &mine));
-    sl_budget_add(&self->held, SL_MEMORY_RUNTIME, (size_t)part->places * (part->account.bytes + part->account.kept));
+    sl_budget_add(&self->held, SL_MEMORY_RUNTIME, bytes_at(part));
     int status = sl_saved_parts_agree(self, trainer, &mine, &first, 0, NULL);
-    if (status == SL_OK) status = check_room(part, self, trainer, goes_on);
+    if (status == SL_OK) status = check_room(part, self, trainer, 0, 0, goes_on);
     if (status && leads(part, self)) sl_protection_remove(part->start, NULL);
     return status;
 }
@@ -274,8 +313,6 @@ int sl_protection_open(struct sl_protection *p, struct sl_spmd *self, struct sl_
                        const char *from, const struct sl_checkpoint *about, const struct sl_setting *settings,
                        const struct sl_store *notes) {
     struct part *part = &p->part[self->coordinate];
-    SL_TRY(sl_protection_hosts_find(self, sl_trainer_world(trainer), &part->hosts));
-    part->places = places_on(&part->hosts);
     const int status = open_part(part, self, trainer, save, from, about, settings, notes);
     if (status) *part->folder = *part->start = '\0'; /* the step to go on from stays */
     return status;

@@ -35,10 +35,14 @@ void sl_protection_close(struct sl_protection *protection);
 /* Adds the memory that sl_protection_open will reserve on this coordinate to BUDGET. TRAINER must be planned.
  * Collective. */
 int sl_protection_plan_bytes(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_budget *budget);
-/* Reserves the memory, and counts it. SAVE and FROM are read at coordinate 0: SAVE is the directory of --save, locked
- * by its process; FROM is the checkpoint from which the run continues (NULL: none). Steps of earlier runs are removed,
- * except FROM. ABOUT, SETTINGS and NOTES are as in sl_checkpoint_save. SL_BAD_INPUT if there is no room: FROM then
- * stays. Collective. */
+/* Refuses a run for which there is no room once the steps of earlier runs are removed; removes nothing yet. SAVE is the
+ * directory of --save, locked by coordinate 0's process; FROM, read at coordinate 0, is the checkpoint from which the
+ * run continues (NULL: none). SL_BAD_INPUT if there is no room. Collective. */
+int sl_protection_prepare(struct sl_protection *protection, struct sl_spmd *self, struct sl_trainer *trainer,
+                          const char *save, const char *from);
+/* After sl_protection_prepare: reserves the memory, and counts it. SAVE and FROM are as above, both read at coordinate
+ * 0. Steps of earlier runs are removed, except FROM. ABOUT, SETTINGS and NOTES are as in sl_checkpoint_save.
+ * SL_BAD_INPUT if there is no room: FROM then stays. Collective. */
 int sl_protection_open(struct sl_protection *protection, struct sl_spmd *self, struct sl_trainer *trainer,
                        const char *save, const char *from, const struct sl_checkpoint *about,
                        const struct sl_setting *settings, const struct sl_store *notes);

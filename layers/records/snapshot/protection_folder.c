@@ -124,6 +124,20 @@ void sl_protection_remove(const char *folder, const char *except) {
     if (!except) rmdir(folder);
 }
 
+static void add_bytes(const char *path, void *bytes) {
+    struct stat about;
+    if (lstat(path, &about)) return;
+    *(double *)bytes += 512.0 * (double)about.st_blocks;
+    if (S_ISDIR(about.st_mode)) each_entry(path, add_bytes, bytes);
+}
+
+double sl_protection_bytes(const char *save) {
+    char folder[SL_MAX_PATH];
+    double bytes = 0;
+    if (!sl_protection_name(save, folder, NULL) && sl_protection_is_own(folder)) each_entry(folder, add_bytes, &bytes);
+    return bytes;
+}
+
 static int64_t number_of(const struct sl_store *store, const char *key) {
     const char *text = sl_store_note(store, key);
     return text ? strtoll(text, NULL, 10) : -1;

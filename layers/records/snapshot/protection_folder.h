@@ -67,6 +67,8 @@ bool sl_protection_keep(const char *folder, const char *from);
 /* Removes from FOLDER the subfolders of all starts except the one that contains the file EXCEPT. NULL removes FOLDER,
  * too. */
 void sl_protection_remove(const char *folder, const char *except);
+/* The bytes of all files in the folder of SAVE on this host. */
+double sl_protection_bytes(const char *save);
 /* Removes the folder of SAVE, if there is one. */
 void sl_protection_forget(const char *save);
 

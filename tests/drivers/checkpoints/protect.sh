@@ -158,6 +158,12 @@ refused=$status
 call $small --steps 9 --save saved --protect 1 --tensorboard nowhere/events/here
 [ $refused = 2 ] && [ $status = 2 ] && [ -f "$left/command" ]
 point 'or one whose records cannot be made'
+mkdir -p blocked/coordinate-01.journal
+for option in '--metrics blocked' '--tensorboard err' '--trace blocked' '--journal blocked'; do
+    call $small --steps 9 --save saved --protect 1 $option
+    [ $status != 0 ] && [ -f "$left/command" ] && [ "$(find "$left" -name '*.part-*' | wc -l)" = 4 ]
+    point "or opened: $option"
+done
 call $watched
 [ $status = 0 ] && grep -q '^looping_pipeline: goes on from memory, after [1-9][0-9]* steps: an earlier run has left them$' err &&
     cmp -s "$(name $steps)" "$(name $steps whole)" && [ ! -e "$left" ]
@@ -452,6 +458,21 @@ if unshare -m true 2>/dev/null; then
             point 'room for three steps lets it go on from memory'
         fi
     done
+    cat >"$here/large" <<'END'
+mount -t tmpfs -o size=3600k tmpfs /dev/shm && cd "$(dirname "$0")" && rm -rf saved metrics
+run="$* --steps 9000 --mesh data=1,model=2 --schedule 1f1b --save saved --protect 1 --optimizer adamw --metrics metrics"
+$run --hidden 64 >/dev/null &
+until [ "$(cat metrics 2>/dev/null | wc -l)" -gt 20 ] || ! kill -0 $!; do sleep 0.01; done
+kill -KILL $! && wait $!
+cp metrics before
+ls /dev/shm/*/* >left
+$run --hidden 128
+[ $? = 2 ] && ls /dev/shm/*/* | cmp - left && cmp metrics before
+END
+    unshare -m sh "$here/large" "$driver" --layers 4 --batch 8 --microbatches 2 >out 2>err </dev/null
+    status=$?
+    [ $status = 0 ] && grep -q 'protect: /dev/shm has no room' err
+    point 'a larger run is refused, and leaves the steps and metrics of a dead run'
     rm -rf "$here"
 else
     skip 'a small /dev/shm' 'mounts are not allowed'

@@ -47,6 +47,7 @@ static int train_and_protect(struct worker *worker) {
     struct sl_spmd *self = worker->self;
     const struct sl_checkpoint about = {.seed = 3};
     const struct sl_budget held = self->held;
+    SL_TRY(sl_protection_prepare(job->protection, self, worker->trainer, save, NULL));
     SL_TRY(sl_protection_open(job->protection, self, worker->trainer, save, NULL, &about, settings, NULL));
     SL_TRY(check_bytes(worker, &held));
     for (int step = 1; step <= STEPS; step++) {
