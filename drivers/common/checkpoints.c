@@ -26,7 +26,7 @@ static const char *const data_keys[] = {"data", "eval-data", NULL}; /* names of 
 #define FIELD(name) offsetof(struct sl_checkpoint_options, name)
 
 const struct sl_option sl_checkpoint_table[] = {
-    {"save", SL_OPTION_TEXT, FIELD(save), .value = "DIR", .path = SL_PATH_SAVED,
+    {"save", SL_OPTION_TEXT, FIELD(save), .value = "DIR", .path = SL_PATH_SAVED, .read = "!show-shardings",
      .help = "save a checkpoint in DIR when the run ends, also by SIGINT or SIGTERM"},
     {"save-every", SL_OPTION_INTEGER, FIELD(every), .min = 0, .max = MOST_STEPS, .read = "save",
      .help = "also save a checkpoint after every N steps; 0: only at the end"},
@@ -47,7 +47,7 @@ const struct sl_option sl_checkpoint_table[] = {
     {"protect", SL_OPTION_INTEGER, FIELD(protect), .min = 0, .max = 1, .read = "save",
      .help = "1: copy the state after each step to memory that outlives the processes, in /dev/shm, and begin restarts "
              "there; the default with --restart and several processes. 0: begin restarts at the last checkpoint"},
-    {"restart", SL_OPTION_INTEGER, FIELD(restart), .min = 0, .max = MOST_RESTARTS,
+    {"restart", SL_OPTION_INTEGER, FIELD(restart), .min = 0, .max = MOST_RESTARTS, .read = "!show-shardings",
      .help = "if the run dies, start it again from its last checkpoint, up to N times: needs --save and --save-every; "
              "0: never"},
     {"launcher", SL_OPTION_TEXT, FIELD(launcher), .value = "COMMAND", .read = "restart",

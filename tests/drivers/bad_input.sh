@@ -339,6 +339,11 @@ for driver in looping_pipeline 'transformer train'; do
     done
     refuses '--save-async: is read only with --save and with --save-every' $driver --save-async
     refuses '--save-parts: is read only with --save' $driver --save-parts
+    refuses '--save: is read only without --show-shardings' $driver --show-shardings --save saved --protect 1
+    for name in metrics tensorboard gradients trace journal; do
+        refuses "--$name: is read only without --show-shardings" $driver --show-shardings --$name record
+    done
+    refuses '--restart: is read only without --show-shardings' $driver --show-shardings --restart 1 --save saved --save-every 1
     refuses '--save-parts=2: takes no value' $driver --save-parts=2
     refuses '--restart-mesh: "less" ' $driver --restart-mesh less
     refuses '--restart-mesh fewer: --launcher "srun -n 2" starts the same number of processes each time: write %n' $driver --restart 2 --save nowhere \

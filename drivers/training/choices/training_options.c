@@ -102,7 +102,7 @@ const struct sl_option sl_record_table[] = {
     {"check-replicas", SL_OPTION_FLAG, FIELD(check_replicas),
      .help = "compare hashes of parameters and optimizer state between the coordinates that have copies, after each "
              "step and before each checkpoint; end the run if they differ"},
-    {"journal", SL_OPTION_TEXT, FIELD(journal), .value = "DIR", .path = SL_PATH_JOURNAL,
+    {"journal", SL_OPTION_TEXT, FIELD(journal), .value = "DIR", .path = SL_PATH_JOURNAL, .read = "!show-shardings",
      .help = "write hashes of each step to DIR, a file for each coordinate: of messages between stages, gradients and "
              "parameters, and the loss, for comparing two runs. With --resume, continue the journal"},
     {"journal-every", SL_OPTION_INTEGER, FIELD(journal_every), .min = 0, .max = MOST_STEPS, .read = "journal",
@@ -119,13 +119,13 @@ const struct sl_option sl_record_table[] = {
     {"progress-every", SL_OPTION_REAL, FIELD(progress_every), .min = 0, .max = 86400, .read = "!json",
      .help = "if stderr is not a terminal, print the step, the speed and the remaining time there every X seconds; 0: "
              "never"},
-    {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .path = SL_PATH_STREAM,
+    {"metrics", SL_OPTION_TEXT, FIELD(metrics), .value = "FILE", .path = SL_PATH_STREAM, .read = "!show-shardings",
      .help = "write a JSON object for each step to FILE; with --resume, continue FILE"},
     {"tensorboard", SL_OPTION_TEXT, FIELD(tensorboard), .value = "DIR", .path = SL_PATH_EVENTS,
-     .help = "write the numbers of --metrics as TensorBoard's scalars to a new file in DIR"},
+     .read = "!show-shardings", .help = "write the numbers of --metrics as TensorBoard's scalars to a new file in DIR"},
     {"gradients", SL_OPTION_TEXT, FIELD(gradients), .value = "FILE", .path = SL_PATH_REPLACED,
-     .help = "write the last step's gradients to FILE (safetensors)"},
-    {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM,
+     .read = "!show-shardings", .help = "write the last step's gradients to FILE (safetensors)"},
+    {"trace", SL_OPTION_TEXT, FIELD(trace), .value = "FILE", .path = SL_PATH_STREAM, .read = "!show-shardings",
      .help = "write the times of each coordinate's work to FILE (Chrome trace events, for Perfetto)"},
     {"advice", SL_OPTION_SWITCH, FIELD(advice), .read = "!machine",
      .help =
