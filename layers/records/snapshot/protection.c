@@ -180,10 +180,12 @@ static size_t bytes_at(const struct part *part) {
 int sl_protection_prepare(struct sl_protection *p, struct sl_spmd *self, struct sl_trainer *trainer, const char *save,
                           const char *from) {
     struct part *part = &p->part[self->coordinate];
+    float goes_on = self->coordinate == 0 && from && sl_protection_is_in_memory(from);
+    SL_TRY(sl_psum(self, sl_trainer_world(trainer), SL_F32, &goes_on, &goes_on, 1));
     SL_TRY(measure(self, trainer, &part->hosts, &part->account));
     part->places = places_on(&part->hosts);
-    const bool goes_on = from && sl_protection_is_in_memory(from);
-    return check_room(part, self, trainer, bytes_at(part), leads(part, self) ? sl_protection_bytes(save) : 0, goes_on);
+    const double freed = leads(part, self) ? sl_protection_bytes(save) : 0;
+    return check_room(part, self, trainer, bytes_at(part), freed, goes_on > 0);
 }
 
 /* ---- the folder ---- */
