@@ -37,6 +37,8 @@ same --mesh context=2
 same --mesh context=2 --context-by heads
 same --mesh context=2 --context-by ring
 same --mesh data=2,context=2,tensor=2 --context-by latents --zero 2 --no-fsdp --checked --check-replicas
+same --mesh data=2,context=2,tensor=2 --context-by latents --tensor-layout rows --checked --check-replicas
+same --mesh context=2,tensor=4 --context-by latents --tensor-layout rows --recompute full
 same --mesh context=2,data=1,pipe=2 --no-fsdp
 
 # ---- memory elsewhere: the same losses ----
