@@ -23,6 +23,12 @@ point 'each host has its own part of three steps, and that of the host before it
 is_clean
 point 'nothing is left in memory'
 
+mount -o remount,size=100k "shm.$two"
+./on $one ./launch 3 "$driver" $small --steps 9 --mesh model=3 --engine mpi --save full --protect 1 >out 2>err
+[ $? = 2 ] && [ "$(grep -c 'protect: /dev/shm has no room for coordinate 1.s [0-9.]* MB of steps in memory: enlarge it' err)" = 1 ] && is_clean
+point "another host's memory is full: a run is refused, and nothing is left"
+mount -o remount,size=200m "shm.$two"
+
 begin model=3
 cut 2
 ends_in_time 0 150 && saves_right && grep -q "restart 1 of 9 $from_several$" err &&
