@@ -62,7 +62,8 @@ int sl_sharded_dense_columns(const struct sl_module *module, struct sl_context *
     const struct sl_group *data = sl_group_of(context, dense->data_group), *peers = sl_group_of(context, dense->group);
     const size_t in = (size_t)module->in, whole = (size_t)dense->whole, segments = (size_t)dense->segments_out;
     const size_t shape[] = {in, segments, whole / segments};
-    if (context->parameters->working_bf16) return widen_columns(module, context, y);
+    if (dense->by_columns ? dense->products.kernel == SL_BF16 : context->parameters->working_bf16)
+        return widen_columns(module, context, y);
     const float *kernel = sl_value(module, context, SL_AFFINE_KERNEL);
     const bool ahead = dense->by_columns && dense->gathered >= 0;
     const bool gathers =

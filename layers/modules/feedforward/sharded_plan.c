@@ -57,8 +57,8 @@ static void plan_kernel(struct sharded *dense, struct sl_plan *plan) {
     const size_t in = (size_t)dense->module.in, out = (size_t)dense->whole;
     const bool trains = sl_plan_trains(plan, SL_AFFINE_KERNEL), working = plan->parameters->working_bf16;
     const bool rounds_only = !trains && sl_plan_kernel_type(plan) == SL_BF16 && (working || !plan->caches);
-    if (dense->group >= 0 && working && (plan->caches || dense->by_columns))
-        sl_plan_workspace(plan, in * out * sizeof(uint16_t), &dense->exchanged);
+    const bool widens = dense->by_columns ? sl_plan_kernel_type(plan) == SL_BF16 : working && plan->caches;
+    if (dense->group >= 0 && widens) sl_plan_workspace(plan, in * out * sizeof(uint16_t), &dense->exchanged);
     if (dense->data_group < 0 || dense->gathered >= 0) return;
     sl_plan_workspace(plan, in * out * sl_dtype_size(rounds_only ? SL_BF16 : SL_F32), &dense->kernel);
     if (!trains || plan->parameters->scatters_late) return;

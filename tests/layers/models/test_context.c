@@ -289,6 +289,21 @@ static void storage_of_bf16_is_near(void **state) {
     }
 }
 
+/* Latent attention's kinds come first. */
+static void products_of_bf16_are_near(void **state) {
+    (void)state;
+    const char *const meshes[] = {"data=2,pipe=1,context=2", "data=1,pipe=1,context=2,tensor=2"};
+    for (int i = 0; i < 12; i++) {
+        struct job want = kinds[i % 3]("data=1,pipe=1,tensor=1"), job = kinds[i % 3](meshes[i / 3 % 2]);
+        want.precision = job.precision = SL_BF16;
+        want.storage = job.storage = i < 6 ? SL_F32 : SL_BF16;
+        job.context_by = SL_CONTEXT_BY_LATENTS;
+        run_job(&want);
+        compare(job, &want, "products of bf16, by latents", 1e-4, 2e-2);
+        free_job(&want);
+    }
+}
+
 /* ---- the same bits ---- */
 
 static struct job with_leaves(struct job job, bool half) {
@@ -404,10 +419,6 @@ static void misfits_are_refused(void **state) {
     job.context_by = SL_CONTEXT_BY_LATENTS;
     refuse(job, "gqa.latents: only latent attention has latents to gather over \"context\"");
     job = latent("data=1,pipe=1,context=2");
-    job.precision = SL_BF16;
-    job.context_by = SL_CONTEXT_BY_LATENTS;
-    refuse(job, "mla.latents: they are gathered over \"context\" only without products of bf16");
-    job = latent("data=1,pipe=1,context=2");
     job.model.positions = SEQUENCE / 2;
     refuse(job, "sequences of 48, but there are only 24 positions");
 }
@@ -425,6 +436,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(all_turned_arrays_have_room),
         cmocka_unit_test(ways_to_train_have_the_same_numbers),
         cmocka_unit_test(storage_of_bf16_is_near),
+        cmocka_unit_test(products_of_bf16_are_near),
         cmocka_unit_test(leaves_have_the_same_bits),
         cmocka_unit_test(misfits_are_refused),
     };

@@ -62,6 +62,7 @@ struct mla {
     struct sl_context_keys all; /* if so, array 0: latents of all tokens */
     struct sl_gemm latent_gradient, kernel_gradient;
     struct sl_place d_kernel, d_bias;
+    struct sl_place rounded[3]; /* operands of bf16 products: all tokens' latents, the kernel, all gradients */
 };
 
 static inline const struct mla *sl_mla_of(const struct sl_module *module) { return (const struct mla *)module; }
