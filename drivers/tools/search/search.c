@@ -110,8 +110,8 @@ static int compare(const void *a, const void *b) {
 
 /* ---- of very many layouts ---- */
 
-/* Whether A and B differ only in their schedules, in the order of their axes, and in the ways in which divided
- * sequences attend. */
+/* Whether A and B differ only in their schedules, in the order of their axes, and in their ways to attend and to divide
+ * over tensor. */
 static bool have_one_size(const struct sl_job *job, const struct sl_layout *a, const struct sl_layout *b) {
     const struct sl_mesh *x = &a->variant.mesh, *y = &b->variant.mesh;
     for (const char *const *axis = job->type->axes; *axis; axis++)
