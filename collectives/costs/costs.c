@@ -94,7 +94,7 @@ static void cost_gathered(const struct sl_collective *call, const struct sl_layo
     const uint64_t bytes = sl_member_bytes(call);
     const bool leads = me == layout->first[host];
     if (sl_call_brings(call)) sl_traffic_add(sent, SL_WAY_MEMORY, 1, bytes);
-    if (!leads) sent->bells += me == layout->first[host + 1] - 1;
+    if (!leads) sent->bells += me == (sl_call_spreads(call) ? call->root : layout->first[host + 1] - 1);
     if (!leads) return;
     sl_traffic_add(sent, SL_WAY_MEMORY, 1, result_bytes(call, layout, host));
     sent->bells += (uint64_t)sl_layout_members(layout, host) - 1;

@@ -86,6 +86,20 @@ static bool has_room(const struct sl_mpi_call *c) {
     return sl_mpi_find_unread(c, c->before) < 0;
 }
 
+/* Members of this host for which its leader waits: all, or in a broadcast the root, if it is here. */
+static struct sl_positions awaited(const struct sl_mpi_call *c) {
+    const struct sl_positions here = sl_mpi_housemates(c);
+    const int root = sl_has_position(here, c->call.root) ? c->call.root : here.begin;
+    return sl_call_spreads(&c->call) ? (struct sl_positions){root, root + 1} : here;
+}
+
+/* The first of these that has not written, or -1. */
+static int find_awaited(const struct sl_mpi_call *c) {
+    for (int peer = awaited(c).begin; peer < awaited(c).end; peer++)
+        if (!sl_mpi_reached(&sl_mpi_words_of(c, peer)->written, c->before + 1)) return peer;
+    return -1;
+}
+
 static bool write_values(struct sl_mpi_call *c) {
     const struct sl_collective *call = &c->call;
     if (c->written || !has_room(c)) return false;
@@ -95,8 +109,9 @@ static bool write_values(struct sl_mpi_call *c) {
     }
     sl_mpi_state_call(c);
     atomic_store(&sl_mpi_own_words(c)->written, c->before + ++c->written);
-    const struct sl_positions here = sl_mpi_housemates(c), leader = {here.begin, here.begin + 1};
-    sl_mpi_ring_if_complete(c, here, leader, sl_mpi_find_unwritten(c, c->before + c->written) < 0);
+    const int leader = sl_mpi_housemates(c).begin;
+    if (sl_has_position(awaited(c), call->group->rank))
+        sl_mpi_ring_if_complete(c, awaited(c), (struct sl_positions){leader, leader + 1}, find_awaited(c) < 0);
     return true;
 }
 
@@ -119,9 +134,9 @@ static char *values_of(const struct sl_mpi_call *c, int position) {
     return values_from(c, sl_call_spreads(&c->call) ? 0 : (size_t)((position + ahead) % size));
 }
 
-static void collect_values(const struct sl_mpi_call *c, struct sl_positions here) {
+static void collect_values(const struct sl_mpi_call *c) {
     const bool spreads = sl_call_spreads(&c->call);
-    for (int peer = here.begin; peer < here.end && c->received; peer++)
+    for (int peer = awaited(c).begin; peer < awaited(c).end && c->received; peer++)
         if (!spreads || peer == c->call.root)
             memcpy(values_of(c, peer), sl_mpi_box_of(c, peer)->piece[c->slot][0], sl_member_bytes(&c->call));
 }
@@ -136,14 +151,13 @@ static void begin_step(struct sl_mpi_call *c) {
 /* Collects this host's values, once they are written; then goes from step to step. */
 static bool step_on(struct sl_mpi_call *c) {
     const struct sl_mpi_hosts *hosts = c->communicator->hosts;
-    const struct sl_positions here = sl_mpi_housemates(c);
-    if (!leads(c) || c->step == steps_of(hosts)) return false;
+    if (!leads(c) || !c->written || c->step == steps_of(hosts)) return false;
     if (c->step < 0) {
-        if (sl_mpi_find_unwritten(c, c->before + 1) >= 0 || !sl_mpi_state_alike(c, here)) return false;
+        if (find_awaited(c) >= 0 || !sl_mpi_state_alike(c, awaited(c))) return false;
         if (sl_call_swaps(&c->call))
             sl_mpi_swap_collect(c);
         else
-            collect_values(c, here);
+            collect_values(c);
     } else if (!sl_mpi_have_ended(c, 2 * c->width, c->receive)) {
         return false;
     } else if (sl_call_swaps(&c->call)) {
@@ -224,7 +238,7 @@ static bool gather_on(struct sl_mpi_call *c) {
 static int find_late(const struct sl_mpi_call *c) {
     if (!c->written) return sl_mpi_find_unread(c, c->before);
     if (!leads(c)) return sl_mpi_housemates(c).begin;
-    return c->step < 0 ? sl_mpi_find_unwritten(c, c->before + 1) : -1;
+    return c->step < 0 ? find_awaited(c) : -1;
 }
 
 /* Whether the member at PEER leads the host that is, in a step with values, WAY times its distance after this one. */

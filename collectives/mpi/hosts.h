@@ -9,9 +9,9 @@
  *   its own and the following ones, to the leader 2^s hosts before it, and receives those of the next 2^s hosts. After
  *   log2(h) steps, rounded up, it has the values of all members. It combines them in the order of the members, and its
  *   host's members copy their results from its mailbox. So a leader sends log2(h) messages, other members none; a
- *   host's uplink carries n - (members of the host) members' values. In a broadcast only the root has values, and
- *   messages without values are not sent: they make a tree. In an all_to_all leaders exchange only the blocks that are
- *   for other hosts, in as many steps (swap.c).
+ *   host's uplink carries n - (members of the host) members' values. In a broadcast only the root has values, leaders
+ *   wait for no other member, and messages without values are not sent: they make a tree. In an all_to_all leaders
+ *   exchange only the blocks that are for other hosts, in as many steps (swap.c).
  *
  * - The same operations over more data, except all_to_all, are chained (chain.c), if some host has several members;
  *   broadcasts among more than two members always. They go in rounds of 64 KB of the values; if the call has blocks,

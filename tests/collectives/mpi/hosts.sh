@@ -10,7 +10,7 @@ command -v mpirun >/dev/null || exec "$mpirun"
 runs() {
     SL_TEST_PROCESSES=$1 SL_TEST_HOSTS=$2 "$mpirun" "$1" "$program" mpi >out 2>err </dev/null
     status=$?
-    [ $status = 0 ] && [ "$(grep -c '^ok' out)" = 4 ]
+    [ $status = 0 ] && [ "$(grep -c '^ok' out)" = 5 ]
     point "$1 processes on hosts of $2"
 }
 for hosts in 8 4 2 1 3,1,4 3,5; do runs 8 $hosts; done

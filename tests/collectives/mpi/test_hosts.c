@@ -242,6 +242,30 @@ static void test_results(void **state) {
     expect_ok(whole_mesh, results_program, NULL);
 }
 
+/* A root that leads its host does not wait for other members: one of them first awaits the root's next message. */
+static int early_root_program(struct sl_spmd *self, void *arg) {
+    (void)arg;
+    struct sl_group all, pair;
+    SL_TRY(sl_group_axes(self, "*", &all));
+    for (int other = 1; other < all.size; other++) {
+        int32_t sent = all.rank == 0 ? 7 + other : 0, got = 0;
+        SL_TRY(sl_group_list(self, 2, (const int[]){0, other}, &pair));
+        if (all.rank == other) SL_TRY(sl_ppermute(self, &pair, SL_I32, &sent, &got, 1, 1, (const int[][2]){{0, 1}}));
+        SL_TRY(sl_broadcast(self, &all, SL_I32, &sent, &sent, 1, 0));
+        if (all.rank == 0) SL_TRY(sl_ppermute(self, &pair, SL_I32, &sent, &got, 1, 1, (const int[][2]){{0, 1}}));
+        CHECK(self, sent == 7 + other && (all.rank != other || got == sent));
+        SL_TRY(sl_group_close(self, &pair));
+    }
+    return SL_OK;
+}
+
+static void test_early_root(void **state) {
+    (void)state;
+    struct sl_error error;
+    if (run_on((struct test_run){.mesh = whole_mesh, .timeout = 5}, early_root_program, &error))
+        fail_msg("%s", error.message);
+}
+
 /* ---- counts ---- */
 
 static int compare_counts(struct sl_spmd *self, const struct sl_group *group, size_t n, char *in, char *out) {
@@ -328,6 +352,7 @@ int main(int argc, char **argv) {
     snprintf(whole_mesh, sizeof whole_mesh, "x=%d,y=2", processes / 2);
     read_hosts(processes);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_sums), cmocka_unit_test(test_results),
-                                       cmocka_unit_test(test_counts), cmocka_unit_test(test_bells)};
+                                       cmocka_unit_test(test_early_root), cmocka_unit_test(test_counts),
+                                       cmocka_unit_test(test_bells)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
