@@ -302,6 +302,7 @@ static int open_part(struct part *part, struct sl_spmd *self, struct sl_trainer 
                      const struct sl_store *notes) {
     struct sl_error mine = {0}, first;
     bool goes_on = false;
+    SL_TRY(sl_barrier(self, sl_trainer_world(trainer))); /* no coordinate has refused the run */
     SL_TRY(make_folders(part, self, trainer, save, from, &goes_on));
     SL_TRY(reserve_all(part, self, trainer, about, settings, notes, &mine));
     sl_budget_add(&self->held, SL_MEMORY_RUNTIME, bytes_at(part));
