@@ -109,7 +109,7 @@ watch() {
 }
 
 # begin MESH ARGUMENT...: a watched run on all hosts, its watcher on the first; returns when it has taken some steps
-# after its first checkpoint, that of step 50.
+# after a checkpoint, those of steps 50, 100, ..., and takes some before the next one.
 begin() {
     mesh=$1
     shift
@@ -118,7 +118,8 @@ begin() {
     list $numbers
     watch "$(host 1)" --mesh "$mesh" --json "$@"
     tries=0
-    until [ "$(grep -c '"step"' out)" -gt 60 ] || [ $((tries += 1)) -gt 2000 ]; do sleep 0.05; done
+    until taken=$(grep -c '"step"' out) && [ $taken -gt 50 ] && [ $((taken % 50)) -gt 4 ] && [ $((taken % 50)) -lt 25 ] ||
+        [ $((tries += 1)) -gt 2000 ]; do sleep 0.05; done
 }
 
 # cut NUMBER...: no packet reaches these hosts or leaves them any more, and the file hosts names the others.
