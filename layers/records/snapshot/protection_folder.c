@@ -163,11 +163,6 @@ bool sl_protection_keep(const char *folder, const char *from) {
     return !access(start, F_OK);
 }
 
-void sl_protection_forget(const char *save) {
-    char folder[SL_MAX_PATH];
-    if (!sl_protection_name(save, folder, NULL)) sl_protection_remove(folder, NULL);
-}
-
 /* ---- finding ---- */
 
 /* A step in a folder of a start. */

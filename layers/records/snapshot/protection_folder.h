@@ -69,8 +69,6 @@ bool sl_protection_keep(const char *folder, const char *from);
 void sl_protection_remove(const char *folder, const char *except);
 /* The bytes of all files in the folder of SAVE on this host. */
 double sl_protection_bytes(const char *save);
-/* Removes the folder of SAVE, if there is one. */
-void sl_protection_forget(const char *save);
 
 SL_END_C
 #endif
