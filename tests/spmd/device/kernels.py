@@ -47,8 +47,13 @@ KNOWN = {
     "reduce.c reduce_in": (48, 80),
 }
 UNLINKED = 255, 128  # the same, if files were not linked with the runtime
-# Files that have functions of the same names, each with a function that only this file has.
-FILES = {"attention.c": "settle_few", "attention_latent.c": "make_table", "reduce.c": "reduce_few"}
+# Files whose names are told: their functions, the first one in no other file. Functions not listed are told without a
+# file. A file's number is its inode when it was compiled, so a compiler's cache may give two files one number.
+FILES = {
+    "attention.c": ("settle_few", "forward", "backward", "merge"),
+    "attention_latent.c": ("make_table", "forward", "forward_divided"),
+    "reduce.c": ("reduce_few", "reduce_in", "reduce_many"),
+}
 
 # Kernels over elements, with the largest number of bytes of a load and of a store if arrays are aligned.
 WIDE = {
@@ -153,16 +158,17 @@ def place(name):
 
 
 def titles(kernels):
-    """Returns a readable name for each kernel: its function, with the file if another file has a function of this name."""
+    """Returns a readable name for each kernel: its function, with the file if FILES has both."""
     members = collections.defaultdict(set)
     for kernel in kernels:
         file, function, _ = place(kernel.name)
         members[file].add(function)
-    files = {file: name for file, functions in members.items() for name, mark in FILES.items() if mark in functions}
+    files = {file: name for file, functions in members.items() for name in FILES if FILES[name][0] in functions}
     names = {}
     for kernel in kernels:
         file, function, _ = place(kernel.name)
-        names[kernel.name] = f"{files[file]} {function}" if file in files else function
+        named = function in FILES.get(files.get(file), ())
+        names[kernel.name] = f"{files[file]} {function}" if named else function
     return names
 
 
