@@ -74,7 +74,9 @@ def rows_of(job, run, lines, lengths):
         sums[function].update(launches=1, blocks=launch["blocks"], work=work_of(function, launch["blocks"], parameters))
         found[function].add(launch["kernel"])
     for function, counts in sorted(sums.items()):
-        ptx, machine = (sum(lengths[kernel][i] for kernel in found[function]) for i in range(2))
+        # A header's kernel is in two images, whose names may tell another number of its file: it is counted once.
+        regions = {(kernel.rpartition("_l")[2], *lengths[kernel]) for kernel in found[function]}
+        ptx, machine = (sum(region[i] for region in regions) for i in (1, 2))
         yield Row(job, run, function, *(counts[name] for name in Row._fields[3:-2]), ptx, machine)
 
 
