@@ -7,19 +7,23 @@ import subprocess
 
 import flow
 import translate
+from images import title
 from inline import inline
 from text import Module
 
 ENTRY = re.compile(r"^(?:\.(?:weak|visible)\s+)*\.entry\s+([\w$]+)\(.*?^\}$", re.M | re.S)
+LINES = re.compile(r"^\s*\.loc[^\n]*$|\$L__\w+", re.M)  # source lines and labels
 
 
 class Kernel:
     """One kernel of an image as it was built."""
 
-    def __init__(self, image, name, path):
-        self.image, self.name, self.path = image, name, path
-        # Its name for readers: without the parts that differ from build to build.
-        self.title = re.sub(r"^__omp_offloading_[0-9a-f]+_[0-9a-f]+_(.*)_l\d+$", r"\1", name)
+    def __init__(self, image, path, source, match):
+        self.image, self.name, self.path = image, match.group(1), path
+        self.code = LINES.sub("", match.group())
+        # Its name for readers, without the numbers of a device and a file, which differ from build to build; and its place.
+        function, line = re.fullmatch(r"(?:__omp_offloading_[0-9a-f]+_[0-9a-f]+_)?(.*?)(?:_l(\d+))?", self.name).groups()
+        self.title, self.place = function, (function, source, int(line or 0))
 
     def read(self):
         """(module, kernel), a new copy each time, which the caller may change."""
@@ -43,7 +47,8 @@ def block_numbers(kernel):
 class Image:
     def __init__(self, json_path, paths):
         self.json_path, self.paths = json_path, paths
-        self.kernels = [Kernel(self, match.group(1), path) for path in paths for match in ENTRY.finditer(path.read_text(encoding="utf-8"))]
+        texts = [(path, path.read_text(encoding="utf-8")) for path in paths]
+        self.kernels = [Kernel(self, path, title(text), match) for path, text in texts for match in ENTRY.finditer(text)]
 
     def write(self, module, kernel, folder):
         """The image with KERNEL in place of its own of that name. False: they are the same."""
@@ -72,10 +77,11 @@ def images(build):
 
 
 def kernels(build):
-    """Lists of the kernels that have one name: several files may have them of one header."""
+    """Lists of the kernels that have one name and one code: several files may have them of one header. Two files may have one number
+    in names, as a file's is its inode when it was compiled, and a compiler's cache keeps objects."""
     found = {}
     for kernel in (kernel for image in images(build) for kernel in image.kernels):
-        found.setdefault(kernel.name, []).append(kernel)
+        found.setdefault((kernel.name, kernel.code), []).append(kernel)
     return list(found.values())
 
 
