@@ -6,6 +6,7 @@ import barriers
 import chunks
 import flow
 import shared
+import warps
 from changes import FLOATS, NUMBER
 from chunks import asks_for_more_of_its_chunk
 from registers import OF_BLOCKS, bounds_a_block, is_of_block, made_of, makers_of, reached, uses
@@ -103,32 +104,10 @@ def looks_for_long_numbers(kernel, instruction, new):
     return asks_for_long_numbers(kernel, instruction) and (new[0].mods[0] == "lt" or new[0].ops[2] in ("1", "-1"))  # which no upper half is
 
 
-def says_that_warps_are_whole(kernel, predicate):
-    """Whether it compares with zero how many threads of a team are beyond its whole warps."""
-    makers = makers_of(kernel, predicate)
-    asks = len(makers) == 1 and makers[0].name == "setp" and makers[0].mods[0] == "eq" and makers[0].ops[2] == "0"
-    rest = makers_of(kernel, makers[0].ops[1]) if asks else []
-    if len(rest) != 1 or rest[0].name != "and" or rest[0].ops[2] != "31":
-        return False
-    threads = makers_of(kernel, rest[0].ops[1])
-    return len(threads) == 1 and threads[0].name == "mov" and threads[0].ops[1] == "%ntid.x"
-
-
 def asks_for_one(kernel, instruction, new):
     """Whether there is one thread or one block: there are no fewer."""
     return (instruction.name == "setp" and instruction.ops[2] == "1" and (instruction.mods[0], new[0].mods[0]) == ("eq", "le")
             and made_of(kernel, instruction.ops[1]) in ({"%ntid.x"}, {"%nctaid.x"}))
-
-
-def looks_for_the_last_warp(kernel, instruction, new):
-    """Whether a warp is whole, as each is if a team has whole warps, which is asked beside it."""
-    if instruction.name == "setp" and says_that_warps_are_whole(kernel, instruction.ops[0]):
-        return new[0].mods[0] == "ge"
-    used = uses(kernel, instruction.ops[0]) if flow.writes(instruction, kernel.registers) else []
-    if instruction.name != "setp":
-        return bool(used) and all(s.name == "setp" and looks_for_the_last_warp(kernel, s, [s]) for s in used)
-    return bool(used) and all(
-        s.name == "or" and any(o != instruction.ops[0] and says_that_warps_are_whole(kernel, o) for o in s.ops[1:]) for s in used)
 
 
 def quotient_of_nothing(kernel, register, difference):
@@ -442,7 +421,7 @@ REASONS = [
     ("the other bits are zero", keeps_the_bits),
     ("no copy is under way", waits_for_nothing),
     ("no number has more than 32 bits", looks_for_long_numbers),
-    ("teams have whole warps", looks_for_the_last_warp),
+    ("teams have whole warps", warps.looks_for_the_last_warp),
     ("there are no fewer than one", asks_for_one),
     ("no address is below zero", asks_for_an_address),
     ("each block asks for its first element", asks_for_an_element),

@@ -28,6 +28,15 @@ def makers_of(kernel, register):
     return statements_by(kernel, flow.writes).get(register, [])
 
 
+def maker_at(kernel, s, register):
+    """The statement that makes the register that S reads: the last one in front of it in its block, or the only one of all; or None."""
+    home = next(block for block in flow.make_blocks(kernel) if any(t is s for t in block.body + [block.end]))
+    at = next((k for k, t in enumerate(home.body) if t is s), len(home.body))
+    here = [t for t in home.body[:at] if register in flow.writes(t, kernel.registers)]
+    makers = here[-1:] if here and not here[-1].guard else makers_of(kernel, register)
+    return makers[0] if len(makers) == 1 else None
+
+
 def through_moves(kernel, register):
     """Statements that make a register, or the registers that it is a copy of."""
     found, seen_too, work = [], set(), [register]
