@@ -162,6 +162,29 @@ def asks_for_an_address(kernel, instruction, new):
             and made_of(kernel, instruction.ops[1]) == {"parameter"})
 
 
+def is_even(kernel, operand, depth=12):
+    """Whether an operand is the address of an element, which has two bytes at least, or is made of such ones and of even numbers."""
+    if NUMBER.match(operand):
+        return int(operand) % 2 == 0
+    makers = makers_of(kernel, operand)
+    s = makers[0] if len(makers) == 1 and depth else None
+    if not s or s.name not in ("ld", "cvta", "or", "add", "sub", "and", "mul", "shl"):
+        return False
+    if s.name in ("ld", "cvta"):
+        return s.name == "cvta" or any(t.name == "cvta" for t in uses(kernel, operand))
+    if s.name == "shl":
+        return NUMBER.match(s.ops[2]) and int(s.ops[2]) > 0
+    return (all if s.name in ("or", "add", "sub") else any)(is_even(kernel, o, depth - 1) for o in s.ops[1:])
+
+
+def asks_for_a_multiple(kernel, instruction, new):
+    """Whether addresses are multiples of 16 takes the lowest bit for 0, as it is."""
+    if instruction.name != "and" or instruction.ops[2] != "15" or len(new) != 1 or new[0].ops[1:] != [instruction.ops[1], "14"]:
+        return False
+    used = uses(kernel, instruction.ops[0])
+    return bool(used) and is_even(kernel, instruction.ops[1]) and all(s.name == "setp" and s.mods[0] in ("eq", "ne") and s.ops[2] == "0" for s in used)
+
+
 def keeps_the_bits(kernel, instruction, new):
     """A mask has other bits where a shift has left zeros."""
     if instruction.name != "and" or len(new) != 1 or not NUMBER.match(instruction.ops[2]) or not NUMBER.match(new[0].ops[2]):
@@ -424,6 +447,7 @@ REASONS = [
     ("teams have whole warps", warps.looks_for_the_last_warp),
     ("there are no fewer than one", asks_for_one),
     ("no address is below zero", asks_for_an_address),
+    ("no address of an element is odd", asks_for_a_multiple),
     ("each block asks for its first element", asks_for_an_element),
 ]
 
