@@ -2,9 +2,9 @@
  * be interrupted.
  *
  * It is a thread without calls of MPI. If another process of this host has been stopped for the timeout, or if the
- * start takes PATIENCE longer than the timeout, one process prints the reason, and every process with such a finding
- * ends itself; the launcher then ends the others, such as a stopped one. /proc shows stopped processes; one process of
- * the host reads it for all. */
+ * start takes much longer than the timeout (more so with many processes), one process prints the reason, and every
+ * process with such a finding ends itself; the launcher then ends the others, such as a stopped one. /proc shows
+ * stopped processes; one process of the host reads it for all. */
 #include "collectives/mpi/process/process.h"
 #include "collectives/mpi/process/shared.h"
 
@@ -16,9 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "collectives/launcher.h"
 #include "spmd/spmd.h"
 
 static const double patience = 30;      /* seconds: processes may start late, and not all are visible from here */
+static const double for_each = 0.5;     /* seconds for each process of this host: they share cores while they start */
 static const double turn_to_speak = 3;  /* seconds, after which processes other than the first print */
 static const int time_to_hear = 1;      /* seconds for the line to be passed on, and for others to find it printed */
 static const int time_to_be_ended = 10; /* seconds for the launcher, after the printing process has ended */
@@ -26,8 +28,9 @@ static const int time_to_be_ended = 10; /* seconds for the launcher, after the p
 /* MPI has one state per process, and so has its watchdog. */
 static struct {
     bool on;
-    const char *what; /* "started" */
-    double timeout, limit;
+    const char *what;     /* "started" */
+    double timeout, most; /* seconds of a stopped process; of the start */
+    double limit;         /* seconds after which this process gives up */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -79,7 +82,7 @@ static void *look_out(void *arg) {
         const double seconds = sl_mpi_count_standing(&standing, stopped, 2 * tick);
         if (seconds >= watch.timeout || (said && stopped >= 0)) blame(stopped, rank);
         if (sl_mpi_count_standing(&here, getpid(), 2 * tick) >= watch.limit)
-            end_process(watch.timeout + patience, "not all processes have come, and none of this host is stopped");
+            end_process(watch.most, "not all processes have come, and none of this host is stopped");
     }
     pthread_mutex_unlock(&watch.lock);
     sl_mpi_stop_watching();
@@ -91,7 +94,8 @@ int sl_mpi_guard(const char *what, double timeout, struct sl_error *error) {
     sigset_t all, before;
     watch.what = what;
     watch.timeout = timeout;
-    watch.limit = timeout + patience + (sl_mpi_announced_rank() ? turn_to_speak : 0);
+    watch.most = timeout + patience + for_each * sl_launch_of_process().here;
+    watch.limit = watch.most + (sl_mpi_announced_rank() ? turn_to_speak : 0);
     watch.on = true;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

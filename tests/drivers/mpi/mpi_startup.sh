@@ -114,6 +114,10 @@ else
     moments STOP 0 40 80 120 200 300 $(later 2 2)
     moments KILL 0 50 100 200 $(later 2 2)
 fi
+# One of four processes never starts MPI. The others wait for 30 s and half a second for each process, beyond 1 s.
+timeout -s KILL 110 "$mpirun" 4 sh -c '[ "$OMPI_COMM_WORLD_RANK" != 1 ] || exec sleep 100; exec "$0" never' \
+    "$tests/stand_still" >missing.out 2>missing.err </dev/null &
+missing=$!
 # stands_still MOMENT TEXT: the second of three processes stops at that moment.
 stands_still() {
     timeout -s KILL 120 "$mpirun" 3 "$tests/stand_still" "$1" >out 2>err </dev/null
@@ -194,6 +198,13 @@ while is_left && [ $((tries += 1)) -le 100 ]; do sleep 0.1; done
 ! is_left
 point 'the launcher is killed'
 cd ..
+
+wait $missing
+status=$?
+cp missing.err err
+[ $status != 0 ] && [ "$(grep -c '^stand_still: ' err)" = 1 ] &&
+    grep -q '^stand_still: engine mpi: MPI has not started within 33 s: not all processes have come, and none of this host is stopped$' err
+point 'a process never starts MPI'
 
 # Shared memory of these jobs; jobs whose launcher hung are left out, as it could not remove its own.
 for job in */job; do
