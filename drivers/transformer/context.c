@@ -27,7 +27,7 @@ static const char *refused(const struct transformer_job *job, bool leaves) {
     const struct transformer_config *config = job->config;
     const struct sl_training_options *training = &config->training;
     return job->command == TRANSFORMER_EXPORT                      ? "transformer export"
-           : config->experts                                       ? "--experts"
+           : leaves && config->experts                             ? "--experts"
            : leaves && config->context_by == SL_CONTEXT_BY_HEADS   ? "--context-by heads"
            : leaves && config->context_by == SL_CONTEXT_BY_RING    ? "--context-by ring"
            : leaves && config->context_by == SL_CONTEXT_BY_LATENTS ? "--context-by latents"

@@ -81,7 +81,7 @@ const struct sl_option transformer_own_table[] = {
     {"vocabulary-parallel", SL_OPTION_SWITCH, FIELD(vocabulary_parallel), .keep = SL_KEPT_FREE,
      .help = "shard the token table, the logits and the loss over the tensor axis by tokens of the vocabulary"},
     {"experts", SL_OPTION_INTEGER, FIELD(experts), .min = 0, .max = 4096, .keep = SL_KEPT_SIZE,
-     .help = "replace each MLP by a mixture of N experts, sharded over the data axis; 0: no experts"},
+     .help = "replace each MLP by a mixture of N experts, sharded over data and context; 0: no experts"},
     {"top-k", SL_OPTION_INTEGER, FIELD(choices), .min = 1, .max = 4096, .keep = SL_KEPT_SIZE, .read = "experts",
      .help = "experts that each token is sent to"},
     {"shared-experts", SL_OPTION_INTEGER, FIELD(shared_experts), .min = 0, .max = 1024, .keep = SL_KEPT_SIZE,

@@ -51,21 +51,59 @@ static void route(const struct sl_routing *routing, const float *logits, float *
     }
 }
 
-static void assign(const struct sl_routing *routing, const int32_t *chosen, int32_t *slot_of, int32_t *pair_of) {
-    const size_t experts = routing->experts, sequences = routing->sequences, capacity = routing->capacity;
-    const size_t pairs = routing->rows / sequences * routing->choices; /* pairs of a sequence */
-    SL_ROWS(is_device_ptr(chosen, slot_of, pair_of))
-    for (size_t i = 0; i < experts * sequences; i++) {
-        const int32_t expert = (int32_t)(i / sequences);
-        const size_t first = i % sequences * pairs, slot = i * capacity;
-        size_t place = 0;
-        for (size_t pair = first; pair < first + pairs; pair++) {
-            if (chosen[pair] != expert) continue;
-            const bool fits = place < capacity;
-            slot_of[pair] = fits ? (int32_t)(slot + place) : -1;
-            if (fits) pair_of[slot + place++] = (int32_t)pair;
+/* Pairs of a block. */
+static size_t pairs_of_block(const struct sl_routing *routing) {
+    return routing->rows / routing->sequences / (size_t)sl_cut_blocks(routing->cut) * routing->choices;
+}
+
+static void count(const struct sl_routing *routing, const int32_t *chosen, int32_t *counts) {
+    const size_t experts = routing->experts, pairs = pairs_of_block(routing);
+    const size_t blocks = routing->sequences * (size_t)sl_cut_blocks(routing->cut);
+    SL_ROWS(is_device_ptr(chosen, counts))
+    for (size_t i = 0; i < blocks * experts; i++) {
+        const int32_t expert = (int32_t)(i % experts), *choice = chosen + i / experts * pairs;
+        int32_t sum = 0;
+        SL_LANES(reduction(+ : sum))
+        for (size_t pair = 0; pair < pairs; pair++) sum += choice[pair] == expert;
+        counts[i] = sum;
+    }
+}
+
+static void places(const struct sl_routing *routing, const int32_t *all, int32_t *first, float *shares) {
+    const size_t experts = routing->experts, sequences = routing->sequences, parts = (size_t)routing->cut.parts;
+    const size_t own = (size_t)routing->cut.part, pairs = 2 * parts * pairs_of_block(routing);
+    SL_ROWS(is_device_ptr(all, first, shares))
+    for (size_t i = 0; i < sequences * experts; i++) {
+        int32_t sum = 0;
+        for (size_t block = 0; block < 2 * parts; block++) {
+            const size_t part = block < parts ? block : 2 * parts - 1 - block;
+            const size_t at = (i / experts * 2 + block / parts) * experts + i % experts;
+            if (part == own) first[at] = sum;
+            sum += all[part * sequences * 2 * experts + at];
         }
-        for (; place < capacity; place++) pair_of[slot + place] = -1;
+        shares[i] = (float)sum / (float)pairs;
+    }
+}
+
+static void assign(const struct sl_routing *routing, const int32_t *first, const int32_t *chosen, int32_t *slot_of,
+                   int32_t *pair_of) {
+    const size_t experts = routing->experts, sequences = routing->sequences, capacity = routing->capacity;
+    const size_t pairs = pairs_of_block(routing), blocks = (size_t)sl_cut_blocks(routing->cut);
+    const bool divided = first != NULL;
+    if (!divided) first = chosen; /* not read */
+    SL_ROWS(is_device_ptr(first, chosen, slot_of, pair_of))
+    for (size_t i = 0; i < experts * sequences; i++) {
+        const size_t expert = i / sequences, slot = i * capacity;
+        for (size_t place = 0; place < capacity; place++) pair_of[slot + place] = -1;
+        for (size_t block = i % sequences * blocks; block < (i % sequences + 1) * blocks; block++) {
+            size_t place = divided ? (size_t)first[block * experts + expert] : 0;
+            for (size_t pair = block * pairs; pair < (block + 1) * pairs; pair++) {
+                if (chosen[pair] != (int32_t)expert) continue;
+                const bool fits = place < capacity;
+                slot_of[pair] = fits ? (int32_t)(slot + place) : -1;
+                if (fits) pair_of[slot + place++] = (int32_t)pair;
+            }
+        }
     }
 }
 
@@ -178,6 +216,8 @@ static void gate_gradients(const struct sl_routing *routing, size_t cols, const 
 
 const struct sl_expert_kernels SL_EXPERT_KERNELS = {
     .route = route,
+    .count = count,
+    .places = places,
     .assign = assign,
     .balance = balance,
     .add_balance = add_balance,

@@ -9,14 +9,17 @@
 #define SL_LAYERS_KERNELS_EXPERT_H
 
 #include "spmd/base/base.h"
+#include "spmd/cut.h"
 
 SL_BEGIN_C
 
 struct sl_routing {
     size_t rows, sequences; /* tokens; their sequences */
     size_t experts;
-    size_t choices;  /* experts chosen by a token */
-    size_t capacity; /* slots of an expert per sequence */
+    size_t choices;    /* experts chosen by a token */
+    size_t capacity;   /* slots of an expert per sequence */
+    struct sl_cut cut; /* of sequences, without leaves: rows are this coordinate's blocks, and slots are those of whole
+                          sequences */
 };
 
 struct sl_expert_kernels {
@@ -26,10 +29,18 @@ struct sl_expert_kernels {
      * token it is not divided, so the gate has a gradient. */
     void (*route)(const struct sl_routing *routing, const float *logits, float *probabilities, int32_t *chosen,
                   float *gates);
+    /* counts [sequences, blocks, experts]: number of pairs that chose the expert, in each of this coordinate's blocks
+     * of the cut. */
+    void (*count)(const struct sl_routing *routing, const int32_t *chosen, int32_t *counts);
+    /* ALL [parts, sequences, blocks, experts] has the counts of all parts of the cut, at least two. first [sequences,
+     * blocks, experts]: number of pairs that chose the expert, in earlier blocks of the sequence. shares [sequences,
+     * experts]: as in balance, but of the whole sequence. */
+    void (*places)(const struct sl_routing *routing, const int32_t *all, int32_t *first, float *shares);
     /* slot_of [pairs]: the pair's slot, or -1 if the expert had none left for the sequence. pair_of [slots]: the slot's
-     * pair, or -1 if it is empty. Pairs get slots in ascending order, so a token's slot depends only on earlier tokens.
-     */
-    void (*assign)(const struct sl_routing *routing, const int32_t *chosen, int32_t *slot_of, int32_t *pair_of);
+     * pair, or -1 if it is empty or another coordinate's. Pairs get slots in ascending order, so a token's slot depends
+     * only on earlier tokens. FIRST is of places; NULL: sequences are whole. */
+    void (*assign)(const struct sl_routing *routing, const int32_t *first, const int32_t *chosen, int32_t *slot_of,
+                   int32_t *pair_of);
     /* shares [sequences, experts]: the fraction of the sequence's pairs that chose the expert; sums [sequences,
      * experts]: sums of the expert's probabilities over the sequence's rows. */
     void (*balance)(const struct sl_routing *routing, const float *probabilities, const int32_t *chosen, float *shares,

@@ -45,9 +45,10 @@ int sl_biases_of(bool qkv, bool out, bool mlp) {
 /* ---- partition rules ---- */
 
 /* Rows of kernels are sharded as the columns of their input. The rotations' kernels multiply both latents, and a
- * coordinate has a share of each. Experts are sharded over data even if other kernels are not. */
+ * coordinate has a share of each. Experts are sharded over replicas even if other kernels are not. */
 #define NORMS {"*.gamma", "tensor"}, {"*.beta", "tensor"}, {"positions", "-,tensor"}
-#define EXPERTS {"*.router.kernel", "tensor"}, {"*.experts.*.kernel", "data,tensor"}, {"*.experts.*.bias", "data"}
+#define EXPERTS(REPLICAS)                                                                                              \
+    {"*.router.kernel", "tensor"}, {"*.experts.*.kernel", REPLICAS ",tensor"}, { "*.experts.*.bias", REPLICAS }
 #define KERNELS {"*.k_rope.kernel", "tensor*2"}, {"*.q_rope.kernel", "tensor*2"}, {"*.kernel", "tensor"}
 #define KERNELS_OVER(REPLICAS)                                                                                         \
     {"*.k_rope.kernel", "tensor*2," REPLICAS}, {"*.q_rope.kernel", "tensor*2," REPLICAS}, {                            \
@@ -57,10 +58,10 @@ int sl_biases_of(bool qkv, bool out, bool mlp) {
 #define TABLES(AXIS)                                                                                                   \
     {"embedding", AXIS}, { "head", AXIS }
 
-#define BY_COLUMNS(KERNELS)                                                                                            \
+#define BY_COLUMNS(REPLICAS, KERNELS)                                                                                  \
     {                                                                                                                  \
-        {NORMS, EXPERTS, KERNELS, {0}}, {NORMS, EXPERTS, KERNELS, TABLES("tensor"), {0}}, {                            \
-            NORMS, EXPERTS, KERNELS, TABLES("pipe"), {0}                                                               \
+        {NORMS, EXPERTS(REPLICAS), KERNELS, {0}}, {NORMS, EXPERTS(REPLICAS), KERNELS, TABLES("tensor"), {0}}, {        \
+            NORMS, EXPERTS(REPLICAS), KERNELS, TABLES("pipe"), {0}                                                     \
         }                                                                                                              \
     }
 
@@ -77,15 +78,17 @@ int sl_biases_of(bool qkv, bool out, bool mlp) {
         {FIRSTS(REPLICAS), KERNELS, {0}}, { FIRSTS(REPLICAS), KERNELS, TABLES("tensor"), {0} }                         \
     }
 
-static const struct sl_rule rules[3][3][12] = {BY_COLUMNS(KERNELS), BY_COLUMNS(KERNELS_OVER("data")),
-                                               BY_COLUMNS(KERNELS_OVER("data+context"))};
+static const struct sl_rule rules[4][3][12] = {BY_COLUMNS("data", KERNELS), BY_COLUMNS("data", KERNELS_OVER("data")),
+                                               BY_COLUMNS("data+context", KERNELS_OVER("data+context")),
+                                               BY_COLUMNS("data+context", KERNELS)};
 static const struct sl_rule rules_by_rows[3][2][20] = {BY_ROWS("-", KERNELS), BY_ROWS("data", KERNELS_OVER("data")),
                                                        BY_ROWS("data+context", KERNELS_OVER("data+context"))};
 
 const struct sl_rule *sl_transformer_rules(const struct sl_transformer *t, const struct sl_mesh *mesh) {
-    const int over = t->fsdp ? 1 + sl_transformer_divides(mesh) : 0;
+    const bool divides = sl_transformer_divides(mesh);
+    const int over = t->fsdp ? 1 + divides : 0;
     if (sl_transformer_by_rows(t, mesh)) return rules_by_rows[over][t->vocabulary_parallel];
-    return rules[over][t->spread_head == SL_SPREAD_VOCABULARY ? 2 : t->vocabulary_parallel];
+    return rules[divides && !t->fsdp ? 3 : over][t->spread_head == SL_SPREAD_VOCABULARY ? 2 : t->vocabulary_parallel];
 }
 
 /* ---- checks ---- */
@@ -97,11 +100,12 @@ static int check_split(const char *what, int number, int parts, const char *axis
 }
 
 static int check_experts(const struct sl_transformer *t, const struct sl_mesh *mesh, struct sl_error *error) {
-    const int tensor = sl_mesh_axis_size(mesh, sl_tensor_axis), data = sl_mesh_axis_size(mesh, sl_data_axis);
+    const char *const replicas = sl_transformer_replicas(mesh);
+    const int tensor = sl_mesh_axis_size(mesh, sl_tensor_axis), copies = sl_mesh_axis_size(mesh, replicas);
     if (t->choices < 1 || t->choices > t->experts)
         return sl_error_set(error, SL_BAD_INPUT, "a token goes to %d of the %d experts: choose from 1 to %d",
                             t->choices, t->experts, t->experts);
-    SL_TRY(check_split("the number of experts", t->experts, data, sl_data_axis, error));
+    SL_TRY(check_split("the number of experts", t->experts, copies, replicas, error));
     return check_split("expert dimension", t->expert_dimension, tensor, sl_tensor_axis, error);
 }
 
@@ -237,6 +241,7 @@ static struct sl_module *build_experts(const struct sl_transformer *t, const str
                                      .shared = t->shared_experts * t->expert_dimension,
                                      .capacity = t->capacity,
                                      .balance = t->balance,
+                                     .axes = sl_transformer_replicas(channels->mesh),
                                      .axis = sl_data_axis};
     return sl_experts("moe", &shape, channels);
 }

@@ -87,7 +87,7 @@ struct sl_transformer {
     bool stage_halves;        /* whether stage_layers counts halves of layers: attention, and MLP */
     int chunk;                /* classes per chunk of logits in the head; 0: sl_token_head chooses */
     bool keep_logits;         /* save logits of all chunks until W, instead of recomputing them */
-    int experts;              /* experts instead of each MLP, sharded over data (transformer_modules.h); 0: MLPs */
+    int experts;              /* experts instead of each MLP, sharded over replicas (transformer_modules.h); 0: MLPs */
     int choices;              /* experts per token */
     int expert_dimension;     /* columns inside an expert */
     int shared_experts;       /* width of an MLP for all tokens, in experts */
@@ -120,8 +120,8 @@ static inline const char *sl_transformer_replicas(const struct sl_mesh *mesh) {
 }
 /* Axes for sl_pipeline_options.group_axes. The list is static. */
 static inline const char *const *sl_transformer_axes(const struct sl_mesh *mesh) {
-    static const char *const axes[2][4] = {{sl_tensor_axis, sl_data_axis, NULL},
-                                           {sl_tensor_axis, sl_replica_axes, sl_context_axis, NULL}};
+    static const char *const axes[2][5] = {{sl_tensor_axis, sl_data_axis, NULL},
+                                           {sl_tensor_axis, sl_replica_axes, sl_context_axis, sl_data_axis, NULL}};
     return axes[sl_transformer_divides(mesh)];
 }
 

@@ -186,10 +186,11 @@ struct sl_module *sl_expert_dense(const char *name, int experts, const char *axi
  * their sum. With one choice the weight is the probability itself (Fedus et al., "Switch", 2021). Parameters:
  * NAME.router.kernel [C, experts], NAME.experts.{up,down}, NAME.shared.{up,down}.
  *
- * Experts are sharded over `axis`, whose coordinates have different tokens: rows travel to their experts and back
- * (all_to_all). For each sequence of T tokens an expert has capacity * T * choices / experts slots, rounded up, and at
- * most T. The tokens of a sequence get slots in their order; a token without a free slot skips that expert. Dropping a
- * token thus depends only on its sequence up to that token. With caches, in generation, no token is dropped.
+ * Experts are sharded over `axes`, whose coordinates have different tokens: rows travel to their experts and back
+ * (all_to_all; over the axis of divided sequences, psum_scatter and all_gather). For each sequence of T tokens an
+ * expert has capacity * T * choices / experts slots, rounded up, and at most T. The tokens of a sequence get slots in
+ * their order; a token without a free slot skips that expert. Dropping a token thus depends only on its sequence up to
+ * that token. With caches, in generation, no token is dropped.
  *
  * The load-balance loss of a sequence is experts * sum over experts of (share of choices) * (mean probability); it is 1
  * if all experts are used alike. It is added to metrics->auxiliary once for each token, and its mean over tokens,
@@ -200,7 +201,9 @@ struct sl_experts {
     int shared;            /* columns inside a shared MLP for all tokens, beside the experts; 0: no shared MLP */
     double capacity;       /* factor of the number of slots; 0: no token is dropped */
     double balance;        /* weight of the load-balance loss */
-    const char *axis;      /* shards the experts: "data"; must outlive the module */
+    const char *axes; /* shard the experts: "data", or "data,context" if sequences may be divided over the latter; must
+                         outlive the module */
+    const char *axis; /* of these, the one along which coordinates have different sequences */
 };
 struct sl_module *sl_experts(const char *name, const struct sl_experts *shape, const struct sl_channels *channels);
 

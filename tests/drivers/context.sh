@@ -25,6 +25,12 @@ for options in '' '--attention gqa --kv-heads 2 --window 20 --clip 0.5' \
     same --mesh data=1,context=3 --context-by ring --checked
     same --mesh tensor=2,data=1,context=4 --context-by ring --zero 2 --no-fsdp
 done
+options='--experts 8 --capacity 1 --balance 0.3 --shared-experts 1'
+call train $own --batch 8 --steps 4 --json $options --mesh data=1
+values loss >single
+same --mesh data=1,context=4
+same --mesh data=2,context=2,pipe=2 --zero 2 --no-fsdp --checked
+same --mesh tensor=2,data=1,context=2 --context-by ring --recompute full --check-replicas
 options='--attention gqa --window 20'
 call train $own --batch 8 --steps 4 --json $options --mesh data=1
 values loss >single
@@ -215,9 +221,8 @@ wrong() {
 two='--mesh data=1,context=2'
 wrong 'mesh axis "context": each of its 5 coordinates has 2 blocks of a sequence, and 48 tokens (--sequence) do not divide' train $own --mesh data=1,context=5
 wrong 'mesh axis "context": it comes after "data"' train $own --mesh context=2,data=2
-for option in '--experts 4'; do
-    wrong "mesh axis \"context\": ${option%% *} does not take" train $own $two $option
-done
+wrong 'the number of experts 3 does not divide over the 2 coordinates along "data,context"' train $own $two --experts 3
+wrong 'mesh axis "context": --experts does not take sequences' train $own $two --experts 4 --exact data=1
 for way in ring heads latents; do
     wrong "mesh axis \"context\": --context-by $way does not take" train $own $two --exact context=2 --context-by $way
 done

@@ -5,10 +5,10 @@
 #include "layers/kernels/expert.h"
 #include "layers/kernels/kernels.h"
 
-/* tokens, sequences, experts, choices, capacity */
+/* tokens, sequences, experts, choices, capacity, whole sequences */
 static const struct sl_routing shapes[] = {
-    {1, 1, 1, 1, 1},    {6, 2, 7, 2, 3},    {5, 1, 33, 1, 4},  {12, 3, 40, 3, 1},
-    {257, 1, 64, 8, 9}, {10, 2, 300, 5, 2}, {4, 2, 20, 11, 3}, {3, 1, 5, 1, 12},
+    {1, 1, 1, 1, 1, {0}},    {6, 2, 7, 2, 3, {0}},    {5, 1, 33, 1, 4, {0}},  {12, 3, 40, 3, 1, {0}},
+    {257, 1, 64, 8, 9, {0}}, {10, 2, 300, 5, 2, {0}}, {4, 2, 20, 11, 3, {0}}, {3, 1, 5, 1, 12, {0}},
 };
 static const size_t widths[] = {1, 3, 33, 128, 300};
 enum { SHAPES = sizeof shapes / sizeof *shapes, WIDTHS = sizeof widths / sizeof *widths };
@@ -129,8 +129,12 @@ static struct trip make_trip(const struct sl_expert_kernels *kernels, struct num
         .y = device_floats(routing->rows * width),
         .dgates = device_floats(pairs),
     };
-    kernels->assign(routing, t.chosen, t.slot_of, t.pair_of);
+    kernels->assign(routing, NULL, t.chosen, t.slot_of, t.pair_of);
     return t;
+}
+
+static void release_trip(struct trip *t) {
+    RELEASE(t->chosen, t->slot_of, t->pair_of, t->gates, t->x, t->at_experts, t->y, t->dgates);
 }
 
 static void expect_at_experts(const struct trip *t, bool weighs) {
@@ -164,6 +168,70 @@ static void expect_gate_gradients(const struct trip *t) {
     }
 }
 
+/* ---- divided sequences ---- */
+
+/* Copies this part's rows of FROM, which has all rows, with ROUTING's choices. */
+static int32_t *own_choices(const struct sl_routing *routing, const int32_t *from) {
+    const size_t choices = routing->choices;
+    const uint32_t length = (uint32_t)(routing->rows / routing->sequences);
+    int32_t *chosen = device_array(pairs_of(routing), sizeof *chosen);
+    for (size_t r = 0; r < routing->rows; r++)
+        for (size_t k = 0; k < choices; k++)
+            chosen[r * choices + k] = from[sl_cut_row(routing->cut, length, (uint32_t)r) * choices + k];
+    return chosen;
+}
+
+/* A pair of a part has the slot that it has in WHOLE, and other pairs' slots are empty. */
+static void expect_own_slots(const struct sl_routing *routing, const struct trip *whole, const int32_t *slot_of,
+                             const int32_t *pair_of) {
+    const uint32_t length = (uint32_t)(routing->rows / routing->sequences);
+    size_t filled = 0, fit = 0;
+    for (size_t pair = 0; pair < pairs_of(routing); pair++) {
+        const size_t row = sl_cut_row(routing->cut, length, (uint32_t)(pair / routing->choices));
+        assert_int_equal(slot_of[pair], whole->slot_of[row * routing->choices + pair % routing->choices]);
+        if (slot_of[pair] >= 0) assert_int_equal(pair_of[slot_of[pair]], pair);
+        fit += slot_of[pair] >= 0;
+    }
+    for (size_t slot = 0; slot < whole->slots; slot++) filled += pair_of[slot] >= 0;
+    assert_int_equal(filled, fit);
+}
+
+static void slots_of_parts_are_those_of_whole_sequences(void **state) {
+    (void)state;
+    enum { PARTS = 3, LENGTH = 24, SEQUENCES = 2 };
+    const struct sl_routing all = {LENGTH * SEQUENCES, SEQUENCES, 7, 2, 5, {0}};
+    const size_t counts = SEQUENCES * 2 * all.experts, shares = SEQUENCES * all.experts;
+    struct numbers numbers = {4};
+    for (int level = 0; sl_kernels_available(level); level++) {
+        const struct sl_expert_kernels *kernels = sl_kernels_available(level)->experts;
+        struct trip whole = make_trip(kernels, &numbers, &all, 1);
+        float *probabilities = device_floats(all.rows * all.experts), *sums = device_floats(shares);
+        float *want = device_floats(shares), *share = device_floats(shares);
+        int32_t *count = device_array(PARTS * counts, sizeof *count), *first = device_array(counts, sizeof *first);
+        int32_t *chosen[PARTS];
+        struct sl_routing routing = all;
+        routing.rows /= PARTS;
+        kernels->balance(&all, probabilities, whole.chosen, want, sums);
+        for (int part = 0; part < PARTS; part++) {
+            routing.cut = (struct sl_cut){.parts = PARTS, .part = part};
+            chosen[part] = own_choices(&routing, whole.chosen);
+            kernels->count(&routing, chosen[part], count + (size_t)part * counts);
+        }
+        for (int part = 0; part < PARTS; part++) {
+            int32_t *slot_of = device_array(pairs_of(&routing), sizeof *slot_of);
+            int32_t *pair_of = device_array(whole.slots, sizeof *pair_of);
+            routing.cut.part = part;
+            kernels->places(&routing, count, first, share);
+            kernels->assign(&routing, first, chosen[part], slot_of, pair_of);
+            expect_own_slots(&routing, &whole, slot_of, pair_of);
+            assert_memory_equal(share, want, shares * sizeof *share);
+            RELEASE(slot_of, pair_of, chosen[part]);
+        }
+        RELEASE(probabilities, sums, want, share, count, first);
+        release_trip(&whole);
+    }
+}
+
 static void rows_go_to_experts_and_back(void **state) {
     (void)state;
     struct numbers numbers = {3};
@@ -179,7 +247,7 @@ static void rows_go_to_experts_and_back(void **state) {
             }
             kernels->gate_gradients(routing, t.width, t.slot_of, t.x, t.at_experts, t.dgates);
             expect_gate_gradients(&t);
-            RELEASE(t.chosen, t.slot_of, t.pair_of, t.gates, t.x, t.at_experts, t.y, t.dgates);
+            release_trip(&t);
         }
     }
 }
@@ -189,6 +257,7 @@ int main(void) {
         cmocka_unit_test(balance_is_counted),
         cmocka_unit_test(gradients_of_logits),
         cmocka_unit_test(rows_go_to_experts_and_back),
+        cmocka_unit_test(slots_of_parts_are_those_of_whole_sequences),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

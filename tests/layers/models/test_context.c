@@ -120,6 +120,26 @@ static struct job of_learned_positions(const char *mesh) {
     return job;
 }
 
+/* Half of the choices that are above the mean are dropped. */
+static struct job of_experts(const char *mesh) {
+    struct job job = job_of(mesh);
+    job.model.experts = 8;
+    job.model.choices = 2;
+    job.model.shared_experts = 1;
+    job.model.expert_dimension = 16;
+    job.model.capacity = 1.0;
+    job.model.balance = 0.3;
+    return job;
+}
+static struct job of_experts_of_one_choice(const char *mesh) {
+    struct job job = of_experts(mesh);
+    job.model.choices = 1;
+    job.model.capacity = 0.0;
+    job.model.shared_experts = 0;
+    job.document = 7;
+    return job;
+}
+
 static struct job (*const kinds[])(const char *mesh) = {
     latent, dropping, in_documents, grouped, of_one_key, windowed, windowed_in_documents, of_learned_positions};
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -151,6 +171,34 @@ static void every_layout_has_the_numbers_of_one_coordinate(void **state) {
             if (test_runs_few && (m + k) % 6) continue;
             snprintf(what, sizeof what, "kind %d", k);
             compare(kinds[k](meshes[m]), &want, what, 1e-6, 4e-6);
+        }
+        free_job(&want);
+    }
+}
+
+/* Experts are sharded over both axes. Slots of a sequence are those of one coordinate: the same tokens are dropped. */
+static void experts_have_the_numbers_of_one_coordinate(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"data=1,pipe=1,context=2", "data=1,pipe=1,context=4",
+                                         "data=1,pipe=1,context=8", "data=2,pipe=1,context=2",
+                                         "data=2,context=4,pipe=1", "data=1,context=2,pipe=1,tensor=2",
+                                         "data=2,context=2,pipe=2", "data=4,pipe=1,context=2"};
+    for (int k = 0; k < 2; k++) {
+        struct job (*const make)(const char *mesh) = k ? of_experts_of_one_choice : of_experts;
+        struct job want = make("data=1,pipe=1,tensor=1");
+        run_job(&want);
+        for (int m = 0; m < (int)(sizeof meshes / sizeof *meshes); m++) {
+            char what[32];
+            struct job job = make(meshes[m]);
+            if (test_runs_few && (m + k) % 3) continue;
+            job.model.fsdp = m % 2;
+            job.shared_out = m % 3;
+            if (m == 1) job.context_by = SL_CONTEXT_BY_RING;
+            if (m == 2 || m == 6) job.model.recomputation = SL_RECOMPUTE_FULL;
+            if (m == 4) job.context_by = SL_CONTEXT_BY_LATENTS;
+            if (m == 5) job.accumulate = 2;
+            snprintf(what, sizeof what, "experts %d", k);
+            compare(job, &want, what, 1e-6, 4e-6);
         }
         free_job(&want);
     }
@@ -398,7 +446,9 @@ static void misfits_are_refused(void **state) {
     job.model.experts = 2;
     job.model.choices = 1;
     job.model.expert_dimension = 16;
-    refuse(job, "moe.experts: they take whole sequences, and these are divided over \"context\"");
+    refuse(with_leaves(job, false), "moe.experts: sums over leaves take whole sequences, and these are divided");
+    job.model.experts = 3;
+    refuse(job, "the number of experts 3 does not divide over the 2 coordinates along \"data,context\"");
     job = latent("data=1,pipe=1,context=2");
     job.context_leaves = 2;
     refuse(job, "context_leaves is 2: it does not go with exact 0");
@@ -430,6 +480,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(coordinates_have_equal_work_in_each_step_of_a_ring),
         cmocka_unit_test(blocks_see_earlier_keys_within_reach),
         cmocka_unit_test(every_layout_has_the_numbers_of_one_coordinate),
+        cmocka_unit_test(experts_have_the_numbers_of_one_coordinate),
         cmocka_unit_test(heads_have_the_numbers_of_one_coordinate),
         cmocka_unit_test(latents_have_the_numbers_of_one_coordinate),
         cmocka_unit_test(a_ring_has_the_numbers_of_one_coordinate),

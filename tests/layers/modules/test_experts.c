@@ -22,6 +22,7 @@ static struct sl_experts shape_of(int choices, int shared, double capacity) {
                                .shared = shared,
                                .capacity = capacity,
                                .balance = 0.7,
+                               .axes = "data",
                                .axis = "data"};
 }
 
@@ -458,7 +459,7 @@ static struct routed route_random(const struct sl_expert_kernels *kernels, struc
     for (size_t i = 0; i < count; i++) r.logits[i] = (float)(next_word(numbers) % 5) - 2.0f; /* several are equal */
     memset(r.pair_of, 0x55, slots * sizeof(int32_t));
     kernels->route(&routing, r.logits, r.probabilities, r.chosen, r.gates);
-    kernels->assign(&routing, r.chosen, r.slot_of, r.pair_of);
+    kernels->assign(&routing, NULL, r.chosen, r.slot_of, r.pair_of);
     return r;
 }
 
@@ -507,8 +508,11 @@ static void expect_slots(const struct routed *r) {
 
 static void equal_logits_choose_the_first(void **state) {
     (void)state;
-    static const struct sl_routing routings[] = {
-        {12, 2, 7, 2, 3}, {10, 1, 1, 1, 4}, {9, 9, 33, 5, 1}, {16, 2, 4, 4, 8}, {30, 3, 16, 1, 1}};
+    static const struct sl_routing routings[] = {{12, 2, 7, 2, 3, {0}},
+                                                 {10, 1, 1, 1, 4, {0}},
+                                                 {9, 9, 33, 5, 1, {0}},
+                                                 {16, 2, 4, 4, 8, {0}},
+                                                 {30, 3, 16, 1, 1, {0}}};
     struct numbers numbers = {5};
     for (int level = 0; sl_kernels_available(level); level++) {
         for (size_t i = 0; i < sizeof routings / sizeof *routings; i++) {

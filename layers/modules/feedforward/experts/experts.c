@@ -6,62 +6,19 @@
  *
  * Every coordinate along the channels' axis has all logits of the router, with the same bits. All of them thus choose
  * the same experts, and each routes its own columns. If sums over this axis add leaves (layers/modules/leaves.h), the
- * router's products and the gates' gradients are computed leaf by leaf. */
+ * router's products and the gates' gradients are computed leaf by leaf. Divided sequences: experts_moves.c. */
 #include <math.h>
 
-#include "layers/modules/feedforward/leaf_products.h"
+#include "layers/modules/feedforward/experts/experts_internal.h"
 #include "layers/modules/leaves.h"
 #include "layers/modules/sharded_channels.h"
-#include "layers/modules/transformer_modules.h"
 
 enum { EXPERTS, SHARED, CHILDREN }; /* SHARED exists only if it has columns */
-
-/* Arrays between the steps: of tokens [rows, ..], of pairs [rows, choices] and of slots. Integers lie in arrays of
- * floats. */
-enum tensor {
-    PROBABILITIES, /* [rows, experts] */
-    CHOSEN,
-    GATES,
-    SLOT_OF,
-    PAIR_OF,
-    SHARES,   /* [sequences, experts] */
-    SUMS,     /* [sequences, experts] */
-    TAKEN,    /* [slots, columns]: input of this coordinate's experts, from all coordinates' tokens */
-    RETURNED, /* results of all experts for this coordinate's tokens */
-    D_LOGITS,
-    D_GATES,
-    D_MADE,    /* gradients of the results of its experts */
-    D_SENT,    /* gradients of the rows sent */
-    WAY,       /* rows to be sent to other coordinates, in both directions */
-    PART,      /* result of the shared MLP */
-    SLICE,     /* [slots, columns of a leaf] */
-    ROWS,      /* [rows, columns of a leaf] */
-    GATE_SUMS, /* [levels, rows, choices]: gates' gradients of leaves waiting for others */
-    TENSORS
-};
-
-struct experts {
-    struct sl_module module;
-    struct sl_experts shape;
-    const char *axis;      /* axis of the channels */
-    int group, data_group; /* over this axis; over the experts' axis */
-    struct sl_products router;
-    struct sl_leaf_products leaves; /* for the router */
-    struct sl_routing routing;
-    size_t slots, here; /* slots of a microbatch, sent and received; experts of this coordinate */
-    struct sl_place place[TENSORS];
-};
-
-static const struct experts *own(const struct sl_module *module) { return (const struct experts *)module; }
-
-static void *at(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    return sl_at(context, &own(module)->place[tensor]);
-}
 
 /* ---- planning ---- */
 
 static int check(const struct sl_experts *shape, const struct sl_plan *plan) {
-    const int coordinates = sl_mesh_axis_size(plan->mesh, shape->axis);
+    const int coordinates = sl_mesh_axis_size(plan->mesh, shape->axes);
     if (shape->experts < 1 || shape->choices < 1 || shape->choices > shape->experts)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%sexperts: %d of %d experts for each token: it must be at least 1 and at most all of them",
@@ -69,7 +26,7 @@ static int check(const struct sl_experts *shape, const struct sl_plan *plan) {
     if (shape->experts % coordinates)
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%sexperts: %d experts do not divide over the %d coordinates along \"%s\"", plan->name,
-                            shape->experts, coordinates, shape->axis);
+                            shape->experts, coordinates, shape->axes);
     if (!(shape->capacity >= 0.0) || !(shape->balance >= 0.0))
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%sexperts: capacity factor %g, weight %g of balance: both must be at least 0", plan->name,
@@ -78,10 +35,10 @@ static int check(const struct sl_experts *shape, const struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%sexperts: %d rows a microbatch are no whole number of sequences of %d", plan->name,
                             plan->rows, plan->sequence);
-    if (!plan->context_axis) return SL_OK;
+    if (!plan->context_axis || !(plan->cut.leaves || plan->leaf_axis)) return SL_OK;
     return sl_error_set(plan->error, SL_BAD_INPUT,
-                        "%sexperts: they take whole sequences, and these are divided over \"%s\"", plan->name,
-                        plan->context_axis);
+                        "%sexperts: sums over leaves take whole sequences, and these are divided over \"%s\"",
+                        plan->name, plan->context_axis);
 }
 
 /* Slots of an expert for a sequence of LENGTH tokens; a token needs at most one of them. */
@@ -94,17 +51,19 @@ static size_t capacity_of(const struct sl_experts *shape, size_t length, bool ge
 
 static int plan_routing(struct experts *experts, struct sl_plan *plan) {
     const struct sl_experts *shape = &experts->shape;
-    const size_t length = (size_t)plan->sequence;
+    const size_t length = (size_t)plan->sequence, parts = plan->context_axis ? (size_t)sl_cut_parts(plan->cut) : 1;
     experts->routing = (struct sl_routing){.rows = (size_t)plan->rows,
                                            .sequences = (size_t)plan->rows / length,
                                            .experts = (size_t)shape->experts,
                                            .choices = (size_t)shape->choices,
-                                           .capacity = capacity_of(shape, length, plan->caches != NULL)};
-    experts->slots = sl_routing_slots(&experts->routing);
-    experts->here = (size_t)(shape->experts / sl_mesh_axis_size(plan->mesh, shape->axis));
-    if (experts->slots <= INT32_MAX) return SL_OK;
+                                           .capacity = capacity_of(shape, length * parts, plan->caches != NULL)};
+    const size_t slots = sl_routing_slots(&experts->routing);
+    if (plan->context_axis) experts->routing.cut = plan->cut;
+    experts->slots = slots / parts;
+    experts->here = (size_t)(shape->experts / sl_mesh_axis_size(plan->mesh, shape->axes));
+    if (slots <= INT32_MAX) return SL_OK;
     return sl_error_set(plan->error, SL_BAD_INPUT, "%sexperts: %zu slots a microbatch are more than %d", plan->name,
-                        experts->slots, INT32_MAX);
+                        slots, INT32_MAX);
 }
 
 /* Always in float32: few digits can decide a choice. */
@@ -154,7 +113,7 @@ static int plan_children(const struct experts *experts, struct sl_plan *plan) {
 
 static struct sl_context over_slots(const struct sl_module *module, const struct sl_context *context) {
     struct sl_context slots = *context;
-    slots.rows = (int)own(module)->slots;
+    slots.rows = (int)sl_experts_of(module)->slots;
     return slots;
 }
 
@@ -167,12 +126,11 @@ static int plan_tensors(struct experts *experts, struct sl_plan *plan) {
     SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_INPUT, &place[CHOSEN]));
     SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_INPUT, &place[GATES]));
     SL_TRY(sl_plan_array(plan, pairs, SL_UNTIL_INPUT, &place[SLOT_OF]));
-    SL_TRY(sl_plan_array(plan, experts->slots, SL_UNTIL_INPUT, &place[PAIR_OF]));
+    SL_TRY(sl_plan_array(plan, sl_routing_slots(routing), SL_UNTIL_INPUT, &place[PAIR_OF]));
     SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, SL_UNTIL_INPUT, &place[SHARES]));
     SL_TRY(sl_plan_array(plan, routing->sequences * routing->experts, SL_UNTIL_RETURN, &place[SUMS]));
     SL_TRY(sl_plan_array(plan, experts->slots * columns, inner->x.lasts, &place[TAKEN]));
     SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_INPUT, &place[RETURNED]));
-    if (experts->data_group >= 0) SL_TRY(sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[WAY]));
     if (experts->module.children > SHARED) SL_TRY(sl_plan_array(plan, rows * columns, SL_UNTIL_RETURN, &place[PART]));
     if (plan->forward_only) return SL_OK;
     SL_TRY(sl_plan_array(plan, rows * routing->experts, sl_from_input_if(sl_plan_trains(plan, 0)), &place[D_LOGITS]));
@@ -181,25 +139,14 @@ static int plan_tensors(struct experts *experts, struct sl_plan *plan) {
     return sl_plan_array(plan, experts->slots * columns, SL_UNTIL_RETURN, &place[D_SENT]);
 }
 
-/* Rows, and their gradients, are sent to their experts and back. */
-static void count(const struct experts *experts, const struct sl_plan *plan) {
-    const double floats = (double)experts->slots * experts->module.in;
-    for (int part = SL_LOAD_FORWARD; part < (plan->forward_only ? SL_LOAD_INPUT : SL_LOAD_WEIGHT); part++) {
-        const enum sl_load_part of = (enum sl_load_part)part;
-        sl_load_call(plan, of, SL_ALL_TO_ALL, experts->shape.axis, 2 * sizeof(float) * floats, 2);
-        sl_load_floats(plan, of, SL_LOAD_MOVES, 4 * floats);
-    }
-}
-
 static int plan_experts(struct sl_module *module, struct sl_plan *plan) {
     struct experts *experts = (struct experts *)module;
     SL_TRY(check(&experts->shape, plan));
     SL_TRY(sl_plan_columns(plan, experts->axis, experts->shape.dimension, 1));
-    SL_TRY(sl_plan_group(plan, experts->axis, &experts->group));
-    SL_TRY(sl_plan_group(plan, experts->shape.axis, &experts->data_group));
+    SL_TRY(sl_experts_plan_groups(experts, plan));
     SL_TRY(plan_routing(experts, plan));
     SL_TRY(plan_children(experts, plan));
-    count(experts, plan);
+    SL_TRY(sl_experts_plan_moves(experts, plan));
     SL_TRY(plan_router(experts, plan));
     plan_leaves(experts, plan);
     const struct sl_module *shared = module->children > SHARED ? module->child[SHARED] : NULL;
@@ -209,40 +156,13 @@ static int plan_experts(struct sl_module *module, struct sl_plan *plan) {
     return plan_tensors(experts, plan);
 }
 
-/* ---- communication ---- */
-
-/* Memory for rows before they are sent to TENSOR; if all experts are here, it is TENSOR itself. */
-static float *before(const struct sl_module *module, const struct sl_context *context, enum tensor tensor) {
-    return at(module, context, own(module)->data_group < 0 ? tensor : WAY);
-}
-
-/* Sends the rows in WAY to TENSOR: [experts, slots of each, columns] is split along one dim and joined along
- * another. */
-static int travel(const struct sl_module *module, struct sl_context *context, enum tensor tensor, size_t experts,
-                  int split, int join) {
-    const struct sl_group *data = sl_group_of(context, own(module)->data_group);
-    const size_t shape[] = {experts, own(module)->slots / experts, (size_t)module->in};
-    if (!data) return SL_OK;
-    return sl_communicate(context, sl_describe_all_to_all(data, SL_F32, at(module, context, WAY),
-                                                          at(module, context, tensor), 3, shape, split, join));
-}
-
-/* Sends slots of a coordinate's own tokens [experts, own slots, columns] to its experts' [here, all slots, columns]. */
-static int send_there(const struct sl_module *module, struct sl_context *context, enum tensor tensor) {
-    return travel(module, context, tensor, own(module)->routing.experts, 0, 1);
-}
-
-static int send_back(const struct sl_module *module, struct sl_context *context, enum tensor tensor) {
-    return travel(module, context, tensor, own(module)->here, 1, 0);
-}
-
 /* ---- the router ---- */
 
-static bool has_leaves(const struct sl_module *module) { return own(module)->leaves.count > 1; }
+static bool has_leaves(const struct sl_module *module) { return sl_experts_of(module)->leaves.count > 1; }
 
 /* LOGITS [rows, experts] from this coordinate's columns X. */
 static int multiply_router(const struct sl_module *module, struct sl_context *context, const float *x, float *logits) {
-    const struct experts *experts = own(module);
+    const struct experts *experts = sl_experts_of(module);
     const float *kernel = sl_value(module, context, 0);
     if (has_leaves(module))
         return sl_leaf_products_forward(context, &experts->leaves, &experts->router, sl_given_f32(x), kernel, logits);
@@ -252,14 +172,14 @@ static int multiply_router(const struct sl_module *module, struct sl_context *co
 
 /* Adds the logits' part of the gradient to DX [rows, columns]. */
 static int add_router_dx(const struct sl_module *module, struct sl_context *context, float *dx) {
-    const struct experts *experts = own(module);
+    const struct experts *experts = sl_experts_of(module);
     const struct sl_gemm *gemm = &experts->router.input_gradient;
-    const float *kernel = sl_value(module, context, 0), *dy = at(module, context, D_LOGITS);
+    const float *kernel = sl_value(module, context, 0), *dy = sl_experts_at(module, context, D_LOGITS);
     if (!has_leaves(module))
         return sl_products_multiply(context, gemm, sl_gemm_floats(gemm, 1, dy, kernel, NULL, true, dx));
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t width = experts->leaves.width, in = (size_t)module->in, rows = experts->routing.rows;
-    float *slice = at(module, context, ROWS);
+    float *slice = sl_experts_at(module, context, ROWS);
     for (size_t first = 0; first < in; first += width) {
         kernels->copy_block(rows, width, dx + first, in, slice, width);
         const float *part = kernel + first * experts->routing.experts;
@@ -271,8 +191,8 @@ static int add_router_dx(const struct sl_module *module, struct sl_context *cont
 
 /* X is saved as float32. */
 static int add_router_gradient(const struct sl_module *module, struct sl_context *context, const float *x) {
-    const struct experts *experts = own(module);
-    const float *dy = at(module, context, D_LOGITS);
+    const struct experts *experts = sl_experts_of(module);
+    const float *dy = sl_experts_at(module, context, D_LOGITS);
     float *gradient = sl_gradient(module, context, 0);
     if (has_leaves(module))
         return sl_leaf_products_weight_gradient(context, &experts->leaves, &experts->router, sl_given_f32(x), dy,
@@ -282,44 +202,49 @@ static int add_router_gradient(const struct sl_module *module, struct sl_context
 }
 
 /* GATES [rows, choices]: gates' gradients from this coordinate's columns. */
-static void gate_gradients(const struct sl_module *module, struct sl_context *context, const float *dy, float *gates) {
-    const struct experts *experts = own(module);
+static int gate_gradients(const struct sl_module *module, struct sl_context *context, const float *dy, float *gates) {
+    const struct experts *experts = sl_experts_of(module);
     const struct sl_routing *routing = &experts->routing;
     const struct sl_sequence_kernels *kernels = context->kernels->sequence;
     const size_t width = experts->leaves.width, in = (size_t)module->in;
-    const int32_t *slot_of = at(module, context, SLOT_OF);
-    const float *returned = at(module, context, RETURNED);
+    const int32_t *slot_of = sl_experts_at(module, context, SLOT_OF);
+    const float *returned;
+    SL_TRY(sl_experts_gather(module, context, RETURNED, &returned));
     if (!has_leaves(module)) {
         context->kernels->experts->gate_gradients(routing, in, slot_of, dy, returned, gates);
-        return;
+        return SL_OK;
     }
     const struct sl_tree tree = {context->kernels, routing->rows * routing->choices, gates,
-                                 at(module, context, GATE_SUMS)};
-    float *rows = at(module, context, ROWS), *slots = at(module, context, SLICE);
+                                 sl_experts_at(module, context, GATE_SUMS)};
+    float *rows = sl_experts_at(module, context, ROWS), *slots = sl_experts_at(module, context, SLICE);
     for (int i = 0; i < experts->leaves.count; i++) {
         kernels->copy_block(routing->rows, width, dy + (size_t)i * width, in, rows, width);
         kernels->copy_block(experts->slots, width, returned + (size_t)i * width, in, slots, width);
         context->kernels->experts->gate_gradients(routing, width, slot_of, rows, slots, sl_tree_summand(&tree, i));
         sl_tree_add(&tree, i);
     }
+    return SL_OK;
 }
 
 /* ---- forward ---- */
 
 static int route(const struct sl_module *module, struct sl_context *context, const float *x) {
-    const struct experts *experts = own(module);
+    const struct experts *experts = sl_experts_of(module);
     const struct sl_routing *routing = &experts->routing;
     const struct sl_expert_kernels *kernels = context->kernels->experts;
-    float *logits = at(module, context, PROBABILITIES);
-    int32_t *chosen = at(module, context, CHOSEN);
+    float *logits = sl_experts_at(module, context, PROBABILITIES);
+    float *shares = sl_experts_at(module, context, SHARES), *sums = sl_experts_at(module, context, SUMS);
+    int32_t *chosen = sl_experts_at(module, context, CHOSEN);
+    const bool balances = context->phase != SL_PREFILL && context->phase != SL_DECODE;
+    const int32_t *first;
     SL_TRY(multiply_router(module, context, x, logits));
     SL_TRY(sl_sum_over(context, experts->group, routing->rows * routing->experts, logits));
-    kernels->route(routing, logits, logits, chosen, at(module, context, GATES));
-    kernels->assign(routing, chosen, at(module, context, SLOT_OF), at(module, context, PAIR_OF));
-    if (context->phase == SL_PREFILL || context->phase == SL_DECODE) return SL_OK;
-    float *shares = at(module, context, SHARES), *sums = at(module, context, SUMS);
-    kernels->balance(routing, logits, chosen, shares, sums);
-    if (context->sums)
+    kernels->route(routing, logits, logits, chosen, sl_experts_at(module, context, GATES));
+    if (balances) kernels->balance(routing, logits, chosen, shares, sums);
+    SL_TRY(sl_experts_count(module, context, &first));
+    kernels->assign(routing, first, chosen, sl_experts_at(module, context, SLOT_OF),
+                    sl_experts_at(module, context, PAIR_OF));
+    if (balances && context->sums)
         kernels->add_balance(routing, shares, sums, (double)(routing->rows / routing->sequences),
                              &context->sums->auxiliary);
     return SL_OK;
@@ -327,31 +252,35 @@ static int route(const struct sl_module *module, struct sl_context *context, con
 
 static int experts_forward(const struct sl_module *module, struct sl_context *context) {
     struct sl_context slots = over_slots(module, context);
-    return sl_module_forward(module->child[EXPERTS], &slots, sl_given_f32(at(module, context, TAKEN)),
-                             SL_INTO(before(module, context, RETURNED)));
+    return sl_module_forward(module->child[EXPERTS], &slots, sl_given_f32(sl_experts_at(module, context, TAKEN)),
+                             SL_INTO(sl_experts_made(module, context, RETURNED)));
 }
 
 /* Adds the shared MLP's result for X to Y. */
 static int add_shared(const struct sl_module *module, struct sl_context *context, struct sl_given x, float *y) {
     if (module->children == SHARED) return SL_OK;
-    float *part = at(module, context, PART);
+    float *part = sl_experts_at(module, context, PART);
     SL_TRY(sl_module_forward_last(module->child[SHARED], context, x, SL_INTO(part)));
     if (!context->unread) context->kernels->add(sl_module_elements(module, context), part, y);
     return SL_OK;
 }
 
 static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
-    const struct sl_routing *routing = &own(module)->routing;
+    const struct sl_routing *routing = &sl_experts_of(module)->routing;
     const struct sl_expert_kernels *kernels = context->kernels->experts;
     const size_t columns = (size_t)module->in;
+    const float *returned;
     SL_TRY(route(module, context, x.floats));
-    kernels->dispatch(routing, columns, at(module, context, PAIR_OF), NULL, x.floats, before(module, context, TAKEN));
-    SL_TRY(send_there(module, context, TAKEN));
+    kernels->dispatch(routing, columns, sl_experts_at(module, context, PAIR_OF), NULL, x.floats,
+                      sl_experts_sent(module, context, TAKEN));
+    SL_TRY(sl_experts_send(module, context, TAKEN));
     SL_TRY(experts_forward(module, context));
-    SL_TRY(send_back(module, context, RETURNED));
-    if (!context->unread)
-        kernels->combine(routing, columns, at(module, context, SLOT_OF), at(module, context, GATES),
-                         at(module, context, RETURNED), y->floats);
+    SL_TRY(sl_experts_return(module, context, RETURNED));
+    if (!context->unread) {
+        SL_TRY(sl_experts_gather(module, context, RETURNED, &returned));
+        kernels->combine(routing, columns, sl_experts_at(module, context, SLOT_OF),
+                         sl_experts_at(module, context, GATES), returned, y->floats);
+    }
     return add_shared(module, context, x, y->floats);
 }
 
@@ -359,32 +288,32 @@ static int forward(const struct sl_module *module, struct sl_context *context, s
 
 /* Writes the logits' gradient. */
 static int route_backward(const struct sl_module *module, struct sl_context *context, const float *dy) {
-    const struct experts *experts = own(module);
+    const struct experts *experts = sl_experts_of(module);
     const struct sl_routing *routing = &experts->routing;
     const struct sl_expert_kernels *kernels = context->kernels->experts;
     const size_t length = routing->rows / routing->sequences;
     const float factor = (float)(experts->shape.balance * (double)context->weight * (double)length);
-    float *gates = at(module, context, D_GATES);
-    gate_gradients(module, context, dy, gates);
+    float *gates = sl_experts_at(module, context, D_GATES);
+    SL_TRY(gate_gradients(module, context, dy, gates));
     SL_TRY(sl_sum_over(context, experts->group, routing->rows * routing->choices, gates));
-    kernels->route_backward(routing, at(module, context, PROBABILITIES), at(module, context, CHOSEN),
-                            at(module, context, GATES), gates, at(module, context, SHARES), factor,
-                            at(module, context, D_LOGITS));
+    kernels->route_backward(routing, sl_experts_at(module, context, PROBABILITIES),
+                            sl_experts_at(module, context, CHOSEN), sl_experts_at(module, context, GATES), gates,
+                            sl_experts_at(module, context, SHARES), factor, sl_experts_at(module, context, D_LOGITS));
     return SL_OK;
 }
 
 static int experts_backward_input(const struct sl_module *module, struct sl_context *context, bool dx) {
     struct sl_context slots = over_slots(module, context);
-    return sl_module_backward_input(module->child[EXPERTS], &slots, sl_given_f32(at(module, context, TAKEN)),
-                                    sl_given_f32(at(module, context, D_MADE)),
-                                    dx ? SL_INTO(before(module, context, D_SENT)) : NULL);
+    return sl_module_backward_input(module->child[EXPERTS], &slots, sl_given_f32(sl_experts_at(module, context, TAKEN)),
+                                    sl_given_f32(sl_experts_at(module, context, D_MADE)),
+                                    dx ? SL_INTO(sl_experts_made(module, context, D_SENT)) : NULL);
 }
 
 /* Adds the shared MLP's part to DX, which may be NULL. */
 static int shared_backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
                                  struct sl_given dy, float *dx) {
     if (module->children == SHARED) return SL_OK;
-    float *part = at(module, context, PART);
+    float *part = sl_experts_at(module, context, PART);
     SL_TRY(sl_module_backward_input(module->child[SHARED], context, x, dy, dx ? SL_INTO(part) : NULL));
     if (dx) context->kernels->add(sl_module_elements(module, context), part, dx);
     return SL_OK;
@@ -392,17 +321,19 @@ static int shared_backward_input(const struct sl_module *module, struct sl_conte
 
 static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
                           struct sl_given dy, struct sl_result *dx) {
-    const struct sl_routing *routing = &own(module)->routing;
+    const struct sl_routing *routing = &sl_experts_of(module)->routing;
     const struct sl_expert_kernels *kernels = context->kernels->experts;
     const size_t columns = (size_t)module->in;
+    const float *sent;
     SL_TRY(route_backward(module, context, dy.floats));
-    kernels->dispatch(routing, columns, at(module, context, PAIR_OF), at(module, context, GATES), dy.floats,
-                      before(module, context, D_MADE));
-    SL_TRY(send_there(module, context, D_MADE));
+    kernels->dispatch(routing, columns, sl_experts_at(module, context, PAIR_OF), sl_experts_at(module, context, GATES),
+                      dy.floats, sl_experts_sent(module, context, D_MADE));
+    SL_TRY(sl_experts_send(module, context, D_MADE));
     SL_TRY(experts_backward_input(module, context, dx != NULL));
     if (!dx) return shared_backward_input(module, context, x, dy, NULL);
-    SL_TRY(send_back(module, context, D_SENT));
-    kernels->combine(routing, columns, at(module, context, SLOT_OF), NULL, at(module, context, D_SENT), dx->floats);
+    SL_TRY(sl_experts_return(module, context, D_SENT));
+    SL_TRY(sl_experts_gather(module, context, D_SENT, &sent));
+    kernels->combine(routing, columns, sl_experts_at(module, context, SLOT_OF), NULL, sent, dx->floats);
     SL_TRY(add_router_dx(module, context, dx->floats));
     return shared_backward_input(module, context, x, dy, dx->floats);
 }
@@ -411,8 +342,9 @@ static int backward_weight(const struct sl_module *module, struct sl_context *co
                            struct sl_given dy) {
     struct sl_context slots = over_slots(module, context);
     if (!sl_is_frozen(module, context, 0)) SL_TRY(add_router_gradient(module, context, x.floats));
-    SL_TRY(sl_module_backward_weight(module->child[EXPERTS], &slots, sl_given_f32(at(module, context, TAKEN)),
-                                     sl_given_f32(at(module, context, D_MADE))));
+    SL_TRY(sl_module_backward_weight(module->child[EXPERTS], &slots,
+                                     sl_given_f32(sl_experts_at(module, context, TAKEN)),
+                                     sl_given_f32(sl_experts_at(module, context, D_MADE))));
     return module->children == SHARED ? SL_OK : sl_module_backward_weight(module->child[SHARED], context, x, dy);
 }
 
@@ -432,9 +364,9 @@ static const struct sl_module_type type = {.name = "experts",
 static struct sl_module *new_experts(const struct sl_experts *shape, const struct sl_channels *channels) {
     const int inside = shape->inside, columns = shape->dimension;
     struct sl_module *const part[] = {
-        sl_expert_dense("up", shape->experts, shape->axis, columns, inside, channels),
+        sl_expert_dense("up", shape->experts, shape->axes, columns, inside, channels),
         sl_gelu(inside / sl_mesh_axis_size(channels->mesh, channels->axis)),
-        sl_expert_dense("down", shape->experts, shape->axis, inside, columns, channels),
+        sl_expert_dense("down", shape->experts, shape->axes, inside, columns, channels),
     };
     return sl_sequential("experts", 3, part);
 }
