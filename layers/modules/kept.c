@@ -176,9 +176,9 @@ const void *sl_kept_operand(const struct sl_context *context, const struct sl_ke
 
 void sl_add_result(const struct sl_context *context, size_t n, const float *x, struct sl_result *y) {
     const struct pass pass = {context->kernels, x, y->floats, y->halves};
-    const bool rounds = y->form != SL_WHOLE;
-    sl_share(context, n, 1, rounds ? add_settled_numbers : add_numbers, &pass);
-    if (rounds) y->made = SL_MADE;
+    sl_share(context, n, 1, sl_result_rounds(y) ? add_settled_numbers : add_numbers, &pass);
+    if (y->form == SL_BESIDE) sl_round_rows(context, n, y->floats, y->halves);
+    if (y->form != SL_WHOLE) y->made = SL_MADE;
 }
 
 const float *sl_widen(const struct sl_context *context, const struct sl_place *room, size_t n, struct sl_given x) {

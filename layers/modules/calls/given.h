@@ -75,9 +75,11 @@ static inline struct sl_result sl_result_f32(float *at) {
 /* Floats of a result; NULL if the result is not wanted. */
 static inline float *sl_result_floats(const struct sl_result *y) { return y ? y->floats : (float *)0; }
 
+/* Whether the requested form has no unrounded floats. */
+static inline bool sl_result_rounds(const struct sl_result *y) { return y->form == SL_ROUNDED || y->form == SL_ALONE; }
 /* The requested form, for a kernel that writes all forms; notes that it is written. sl_result_out is for kernels that
  * cannot write unrounded floats with a copy: then Y is floats, and the call's end writes the copy.
- * sl_result_with_floats is for kernels that always write floats. */
+ * sl_result_with_floats is for such kernels that always write floats. */
 static inline struct sl_out sl_result_exactly(struct sl_result *y) {
     if (y->form == SL_WHOLE) return sl_out_f32(y->floats);
     y->made = SL_MADE;
@@ -87,9 +89,9 @@ static inline struct sl_out sl_result_out(struct sl_result *y) {
     return y->form == SL_BESIDE ? sl_out_f32(y->floats) : sl_result_exactly(y);
 }
 static inline struct sl_out sl_result_with_floats(struct sl_result *y) {
-    if (y->form == SL_WHOLE) return sl_out_f32(y->floats);
+    if (!sl_result_rounds(y)) return sl_out_f32(y->floats);
     y->made = SL_MADE;
-    return sl_out_of(y->floats, y->form != SL_BESIDE, y->halves);
+    return sl_out_of(y->floats, true, y->halves);
 }
 /* As sl_result_exactly, for a pass that also adds *SUMMAND; without an address there is none. */
 static inline struct sl_out sl_result_summed(struct sl_result *y, struct sl_rows *summand) {

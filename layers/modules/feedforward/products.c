@@ -320,7 +320,7 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
             sl_rows_of(gemm->dtype, sl_products_weights(products, context, (size_t)gemm->n * (size_t)gemm->k, kernel));
     if (adds && !widens && !arrays.packed && sl_gemm_adds(gemm->backend)) {
         add_summand(context, products, bias, &arrays, c);
-    } else if (!adds && c->form != SL_WHOLE && (widens || sl_gemm_settles(gemm->backend))) {
+    } else if (!adds && sl_result_rounds(c) && (widens || sl_gemm_settles(gemm->backend))) {
         arrays.c = sl_out_of(c->floats, true, c->halves);
         c->made = SL_MADE;
     } else if (!adds && leaves_bf16(gemm, c)) {

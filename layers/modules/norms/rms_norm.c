@@ -118,6 +118,7 @@ static int add_up(const struct rms_norm *own, struct sl_context *context, float 
 static int forward(const struct sl_module *module, struct sl_context *context, struct sl_given x, struct sl_result *y) {
     const struct rms_norm *own = (const struct rms_norm *)module;
     const size_t rows = (size_t)context->rows, cols = (size_t)module->in;
+    const bool whole = is_whole(own, context->kernels);
     float *sums = sl_at(context, &own->sums);
     const struct pass pass = {.kernels = context->kernels->norms,
                               .cols = cols,
@@ -130,8 +131,8 @@ static int forward(const struct sl_module *module, struct sl_context *context, s
                               .each = sums_of_parts(own, context, sums),
                               .sums = sums,
                               .rstd = sl_at(context, &own->norm.rstd),
-                              .y = sl_result_exactly(y)};
-    if (is_whole(own, context->kernels)) {
+                              .y = whole ? sl_result_exactly(y) : sl_result_out(y)};
+    if (whole) {
         pass.kernels->rms_norm_forward(rows, cols, cols, sl_read_rows(&module->x, x), NULL, pass.gamma, pass.beta,
                                        own->epsilon, pass.rstd, pass.y);
     } else if (own->group < 0 && own->parts == 1) {
@@ -192,7 +193,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
     if (!dx) return SL_OK;
     const struct sl_rows summand = sl_given_rows(dx->adds);
     const struct sl_out sum = summand.at ? sl_result_with_floats(dx) : sl_out_f32(dx->floats);
-    if (summand.at) dx->made = SL_MADE;
+    if (summand.at && dx->made == SL_ASKED) dx->made = SL_ADDED;
     float *dots = sl_at(context, &own->sums), *each = sums_of_parts(own, context, dots);
     kernels->rms_norm_dots(rows, parts, cols / parts, dy.floats, in, gamma, each);
     SL_TRY(add_up(own, context, each, dots));

@@ -122,7 +122,7 @@ static int undivided(const struct sl_module *module, struct sl_context *context,
     const size_t own = (size_t)module->out;
     const bool whole = adds(module) || sl_blocks_value(module, context, 0);
     look_up(module, context, (size_t)context->rows, own, own * sl_token_rank(module, context), context->batch.tokens,
-            whole ? sl_out_f32(y->floats) : sl_result_exactly(y));
+            whole ? sl_out_f32(y->floats) : sl_result_out(y));
     return SL_OK;
 }
 

@@ -1,7 +1,9 @@
 /* test_summands.c - summands of residual connections, which inner modules may add in a pass of their own: the last
- * product in forward on devices, the first norm in backward. The sums equal those of a separate pass. */
+ * product in forward on devices, the first norm in backward. The sums equal those of a separate pass. Results have the
+ * form that the caller needs, with and without summands. */
 #include "tests/rigs/module_rig.h"
 
+#include "layers/modules/kept.h"
 #include "layers/modules/transformer_modules.h"
 
 enum { COLUMNS = 24, INSIDE = 40 };
@@ -87,9 +89,69 @@ static void residuals_add_once(void **state) {
     }
 }
 
+/* Y [n] as its caller receives it: what the module has not added or written is added and written here. */
+static void complete(const struct rig *rig, size_t n, struct sl_result *y) {
+    if (sl_given_exists(y->adds) && y->made == SL_ASKED) sl_add_result(&rig->context, n, y->adds.floats, y);
+    if (y->made != SL_MADE && y->form != SL_WHOLE) sl_module_finish(&rig->context, n, y);
+    sl_device.settle(NULL);
+}
+
+/* Y [n] has its form of the values PLAIN; on devices a product may have summed in another order. */
+static void expect_form(const char *what, size_t n, const struct sl_result *y, const float *plain) {
+    const double off = sl_gemm_find(NULL, NULL)->on_device ? 1 : 0;
+    for (size_t i = 0; i < n; i++) {
+        const float rounded = sl_float_of_bf16(sl_bf16_of_float(plain[i]));
+        if (y->form == SL_WHOLE || y->form == SL_BESIDE)
+            expect_close(what, i, y->floats[i], plain[i], off * 2e-6, off * 2e-6);
+        if (y->halves) expect_close(what, i, sl_float_of_bf16(y->halves[i]), rounded, off * 0x1p-7, off * 2e-6);
+    }
+}
+
+/* Y and dx of SUBJECT's two calls, with or without summands, in FORM. */
+static void check_form(const struct subject *subject, enum sl_dtype precision, bool adds, enum sl_form form) {
+    static const char *const names[] = {"whole", "rounded", "alone", "beside"};
+    struct rig rig, plain;
+    char what[64];
+    open_rig_in(&plain, precision, subject->make(), ROWS, 1, 1);
+    forward(&plain);
+    backward(&plain);
+    if (adds) plain.context.kernels->add(plain.outputs, plain.x, plain.y);
+    if (adds) plain.context.kernels->add(plain.inputs, plain.dy, plain.dx);
+    open_rig_in(&rig, precision, subject->make(), ROWS, 1, 1);
+    const struct sl_given x = sl_given_f32(rig.x), dy = sl_given_f32(rig.dy), none = sl_given_f32(NULL);
+    const size_t most = rig.inputs > rig.outputs ? rig.inputs : rig.outputs;
+    uint16_t *const halves = form == SL_WHOLE ? NULL : device_array(most, sizeof *halves);
+    struct sl_result y = {.floats = rig.y, .halves = halves, .form = form, .adds = adds ? x : none};
+    assert_int_equal(sl_module_forward(rig.module, &rig.context, x, &y), SL_OK);
+    complete(&rig, rig.outputs, &y);
+    snprintf(what, sizeof what, "y of subject %d, %s", (int)(subject - subjects), names[form]);
+    expect_form(what, rig.outputs, &y, plain.y);
+    if (halves) memset(halves, 0, most * sizeof *halves);
+    struct sl_result dx = {.floats = rig.dx, .halves = halves, .form = form, .adds = adds ? dy : none};
+    assert_int_equal(sl_module_backward_input(rig.module, &rig.context, x, dy, &dx), SL_OK);
+    complete(&rig, rig.inputs, &dx);
+    snprintf(what, sizeof what, "dx of subject %d, %s", (int)(subject - subjects), names[form]);
+    expect_form(what, rig.inputs, &dx, plain.dx);
+    if (halves) release_array(halves);
+    close_rig(&rig);
+    close_rig(&plain);
+}
+
+/* If the storage is float32, no caller asks for rounded floats. */
+static void results_have_the_form_asked_for(void **state) {
+    static const enum sl_form forms[] = {SL_WHOLE, SL_ALONE, SL_BESIDE};
+    (void)state;
+    for (size_t s = 0; s < sizeof subjects / sizeof *subjects; s++)
+        for (int precision = SL_F32; precision <= SL_BF16; precision++)
+            for (int adds = 0; adds < 2; adds++)
+                for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
+                    check_form(&subjects[s], (enum sl_dtype)precision, adds, forms[f]);
+}
+
 int main(void) {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {cmocka_unit_test(sums_are_those_of_a_pass_behind),
-                                       cmocka_unit_test(residuals_add_once)};
+                                       cmocka_unit_test(residuals_add_once),
+                                       cmocka_unit_test(results_have_the_form_asked_for)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
