@@ -16,7 +16,7 @@ static int plan_saved(const struct sl_module *module, struct sl_plan *plan, int 
     const struct sl_use *y = &module->child[i]->y, *x = &module->child[i + 1]->x;
     const bool shares = shares_place(module, i); /* and the gradient lasts until W */
     *edge = (struct sl_edge){0};
-    edge->activation.rounds = edge->gradient.rounds = plan->storage != SL_F32;
+    edge->activation.form = edge->gradient.form = plan->storage == SL_F32 ? SL_WHOLE : SL_ROUNDED;
     edge->activation.count = edge->gradient.count = size;
     if (sl_reads_operand(x))
         SL_TRY(sl_plan_operand(plan, size, true, SL_UNTIL_WEIGHT, &edge->activation));
@@ -77,31 +77,32 @@ static void plan_buffers(const struct sl_module *module, struct sl_plan *plan, s
         if (!edge[i].activation.values.stashed) edge[i].activation.values = buffer[i % 2];
         if (!edge[i].gradient.values.stashed) edge[i].gradient.values = buffer[i % 2];
         if (stores_gradient_beside(module, plan, i)) sl_plan_kept_beside(&edge[i].gradient, &room[i % 2]);
-        if (reads_both(module, i)) edge[i].gradient.operand = true;
+        if (reads_both(module, i)) edge[i].gradient.form = SL_BESIDE;
         if (stores_beside(module, plan, i)) sl_plan_kept_beside(&edge[i].activation, &room[i % 2]);
     }
 }
 
 /* Settles which child rounds each array at the two ends of child I, and which floats have no reader. If the reader
  * rounds, the writer leaves floats unrounded. */
-static void settle_child(const struct sl_module *module, struct sl_edge *edge, int i) {
+static void settle_child(const struct sl_module *module, const struct sl_plan *plan, struct sl_edge *edge, int i) {
     const struct sl_module *child = module->child[i];
+    const bool halves = plan->storage != SL_F32;
     const bool first = i == 0, last = i == module->children - 1;
     struct sl_kept *x = first ? NULL : &edge[i - 1].activation, *dx = first ? NULL : &edge[i - 1].gradient;
     struct sl_kept *y = last ? NULL : &edge[i].activation, *dy = last ? NULL : &edge[i].gradient;
-    const bool whole = child->x.reads == SL_READS_WHOLE && child->children == 0 && x && y;
-    if (whole && x->stores && y->stores && y->rounds) x->rounds = false;
-    if (whole && x->outlasts && dx->stores && !dy->stores) dy->rounds = false;
-    if (dy && may_round(module, i) && !dy->stores) dy->rounds = false;
-    if (x) sl_plan_reader(x, &child->x, true);
-    if (dy) sl_plan_reader(dy, &child->y, !reads_both(module, i));
+    const bool whole = halves && child->x.reads == SL_READS_WHOLE && child->children == 0 && x && y;
+    if (whole && x->stores && y->stores && y->form != SL_OPEN) x->form = SL_OPEN;
+    if (whole && sl_kept_outlasts(x) && dx->stores && !dy->stores) dy->form = SL_WHOLE;
+    if (dy && may_round(module, i) && !dy->stores) dy->form = SL_WHOLE;
+    if (x) sl_plan_reader(x, &child->x);
+    if (dy && !reads_both(module, i)) sl_plan_reader(dy, &child->y);
 }
 
 int sl_edges_settle(const struct sl_module *module, struct sl_plan *plan, struct sl_edge *edge) {
     for (int i = 0; i < module->children - 1; i++)
         SL_TRY(plan_saved(module, plan, i, (size_t)plan->rows * (size_t)module->child[i]->out, &edge[i]));
     plan_buffers(module, plan, edge);
-    for (int i = module->children - 1; i >= 0; i--) settle_child(module, edge, i);
+    for (int i = module->children - 1; i >= 0; i--) settle_child(module, plan, edge, i);
     return SL_OK;
 }
 

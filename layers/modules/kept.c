@@ -4,10 +4,11 @@
 
 int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t count, enum sl_lifetime lifetime,
                     struct sl_kept *kept) {
-    *kept = (struct sl_kept){.values = *values, .count = count, .rounds = plan->storage != SL_F32};
-    if (!kept->rounds) return sl_plan_array(plan, count, lifetime, &kept->values);
-    kept->outlasts = kept->stores = lifetime != SL_UNTIL_RETURN && !plan->forward_only;
-    return kept->outlasts ? sl_plan_stored(plan, count, lifetime, &kept->stored) : SL_OK;
+    *kept = (struct sl_kept){.values = *values, .count = count};
+    if (plan->storage == SL_F32) return sl_plan_array(plan, count, lifetime, &kept->values);
+    kept->form = SL_ROUNDED;
+    kept->stores = lifetime != SL_UNTIL_RETURN && !plan->forward_only;
+    return kept->stores ? sl_plan_stored(plan, count, lifetime, &kept->stored) : SL_OK;
 }
 
 /* Operands are not saved as bf16 on CPUs: a core that rounds its next input has it in its cache. */
@@ -17,32 +18,32 @@ bool sl_keeps_operands(const struct sl_plan *plan) {
 
 int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime,
                     struct sl_kept *kept) {
-    *kept = (struct sl_kept){.count = count, .outlasts = outlasts, .stores = true, .operand = true};
+    *kept = (struct sl_kept){.count = count, .form = SL_BESIDE, .stores = true};
     return outlasts ? sl_plan_stored(plan, count, lifetime, &kept->stored) : SL_OK;
 }
 
-int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime,
+int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, enum sl_form form,
                     struct sl_kept *kept) {
     SL_TRY(sl_plan_operand(plan, count, outlasts, lifetime, kept));
-    kept->rounds = true;
+    kept->form = form;
     sl_plan_workspace(plan, count * sl_plan_run(plan) * sizeof(float), &kept->values);
     if (!outlasts) sl_plan_kept_room(plan, kept);
     return SL_OK;
 }
 
 int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
-                       struct sl_kept *kept) {
+                       enum sl_form form, struct sl_kept *kept) {
     if (!sl_reads_operand(&child->x)) return sl_plan_kept(plan, count, lifetime, kept);
-    return sl_plan_written(plan, count, true, SL_UNTIL_WEIGHT, kept);
+    return sl_plan_written(plan, count, true, SL_UNTIL_WEIGHT, form, kept);
 }
 
-int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, bool alone,
+int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_form form,
                           struct sl_kept *kept) {
-    const bool operand = sl_reads_operand(&child->y);
-    SL_TRY(operand ? sl_plan_written(plan, count, sl_is_kept(&child->y), SL_FROM_INPUT, kept)
-                   : sl_plan_kept(plan, count, child->y.lasts, kept));
-    if (!operand && sl_reads_stored_gradient(plan, child)) sl_plan_kept_room(plan, kept);
-    sl_plan_reader(kept, &child->y, alone);
+    if (sl_reads_operand(&child->y))
+        return sl_plan_written(plan, count, sl_is_kept(&child->y), SL_FROM_INPUT, form, kept);
+    SL_TRY(sl_plan_kept(plan, count, child->y.lasts, kept));
+    if (sl_reads_stored_gradient(plan, child)) sl_plan_kept_room(plan, kept);
+    if (form == SL_ALONE) sl_plan_reader(kept, &child->y);
     return SL_OK;
 }
 
@@ -60,7 +61,7 @@ int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, 
 
 int sl_plan_kept_halves(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_kept *kept) {
     SL_TRY(sl_plan_kept(plan, count, lifetime, kept));
-    if (kept->rounds && !kept->stores) sl_plan_kept_room(plan, kept);
+    if (kept->form == SL_ROUNDED && !kept->stores) sl_plan_kept_room(plan, kept);
     return SL_OK;
 }
 
@@ -93,22 +94,15 @@ void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept) {
     sl_plan_kept_beside(kept, &room);
 }
 
-/* The form in which a child writes the array. */
-static enum sl_form form_of(const struct sl_kept *kept) {
-    if (kept->stores && kept->unread) return SL_ALONE;
-    return kept->operand ? SL_BESIDE : kept->rounds ? SL_ROUNDED : SL_WHOLE;
-}
-
 struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept) {
     return (struct sl_result){.floats = sl_kept_values(context, kept),
                               .halves = kept->stores ? sl_kept_halves(context, kept) : NULL,
-                              .form = form_of(kept)};
+                              .form = kept->form == SL_OPEN ? SL_WHOLE : kept->form};
 }
 
 struct sl_given sl_kept_given(const struct sl_context *context, const struct sl_kept *kept) {
-    const struct sl_result written = sl_kept_result(context, kept);
-    const enum sl_form form = written.form == SL_WHOLE && written.halves ? SL_OPEN : written.form;
-    return (struct sl_given){form == SL_ALONE ? NULL : written.floats, written.halves, form};
+    return (struct sl_given){kept->form == SL_ALONE ? NULL : sl_kept_values(context, kept),
+                             kept->stores ? sl_kept_halves(context, kept) : NULL, kept->form};
 }
 
 /* A pass over numbers: rounds X to STORED, or Y in place, or first adds X to Y. */
@@ -147,9 +141,9 @@ static void settle(const struct sl_context *context, size_t n, float *y, uint16_
 }
 
 void sl_keep(const struct sl_context *context, const struct sl_kept *kept) {
-    if (kept->rounds || kept->operand)
+    if (kept->form != SL_WHOLE)
         settle(context, sl_kept_elements(context, kept), sl_kept_values(context, kept),
-               kept->stores ? sl_at(context, &kept->stored) : NULL, kept->operand || kept->unread);
+               kept->stores ? sl_at(context, &kept->stored) : NULL, kept->form != SL_ROUNDED);
 }
 
 void sl_module_finish(const struct sl_context *context, size_t n, struct sl_result *y) {
@@ -165,7 +159,7 @@ const uint16_t *sl_round_rows(const struct sl_context *context, size_t n, const 
 
 float *sl_recall(const struct sl_context *context, const struct sl_kept *kept) {
     float *values = sl_at(context, &kept->values);
-    if (kept->outlasts)
+    if (sl_kept_outlasts(kept))
         context->kernels->widen_bf16(sl_kept_elements(context, kept), sl_at(context, &kept->stored), values);
     return values;
 }

@@ -14,15 +14,15 @@ SL_BEGIN_C
 struct sl_kept {
     struct sl_place values; /* floats of the call's microbatches */
     size_t count;           /* elements of one microbatch */
-    bool rounds;   /* the writer rounds the floats, too: the storage is bf16, or the floats are not read (operand) */
-    bool outlasts; /* later calls read the array */
-    bool stores;   /* the call writes a bf16 copy, for later calls or for its own products */
-    bool operand;  /* products read only the bf16 copy (SL_READS_OPERAND) */
-    bool unread;   /* the floats are not read: the writer may write only the bf16 copy */
-    struct sl_place stored; /* place of the bf16 copy */
+    enum sl_form form;      /* in which a call writes the array */
+    bool stores;            /* the form has bf16 */
+    struct sl_place stored; /* place of the bf16; if it is stashed, later calls read it in place of the floats */
     size_t column;          /* elements from STORED to the copy, if the copy is some columns of another array's wider
                                rows */
 };
+
+/* Returns whether later calls read the array as bf16. */
+static inline bool sl_kept_outlasts(const struct sl_kept *kept) { return kept->stored.stashed; }
 
 /* Plans COUNT elements for each microbatch, as in sl_plan_array. */
 int sl_plan_kept(struct sl_plan *plan, size_t count, enum sl_lifetime lifetime, struct sl_kept *kept);
@@ -34,20 +34,21 @@ int sl_plan_kept_at(struct sl_plan *plan, const struct sl_place *values, size_t 
 
 /* Returns whether parents may save operands of the plan's products as bf16 although the storage is float32. */
 bool sl_keeps_operands(const struct sl_plan *plan);
-/* Plans COUNT elements of an operand for each microbatch. If a later call reads them (OUTLASTS), the bf16 copy lies in
- * the stash, otherwise at a place that the caller sets (sl_plan_kept_beside). The caller also plans memory for the
- * floats. */
+/* Plans COUNT elements of an operand for each microbatch, as SL_BESIDE. If a later call reads them (OUTLASTS), the bf16
+ * copy lies in the stash, otherwise at a place that the caller sets (sl_plan_kept_beside). The caller also plans memory
+ * for the floats. */
 int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
-/* As sl_plan_operand, with memory for the floats, too, and for a bf16 copy that does not outlast the call. Kernels may
- * round the floats. */
-int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
+/* As sl_plan_operand, with memory for the floats, too, and for a bf16 copy that does not outlast the call. The floats
+ * are not read: kernels write FORM, SL_BESIDE or SL_ROUNDED. */
+int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, enum sl_form form,
+                    struct sl_kept *kept);
 
-/* Plan COUNT elements for each microbatch: CHILD's x, for LIFETIME, or CHILD's dy, whose writer may leave bf16 ALONE if
- * CHILD reads copies. CHILD must be planned before. If CHILD reads an operand there, the array is an operand, an x
- * lasts until W, and kernels may round the floats. */
+/* Plan COUNT elements for each microbatch: CHILD's x, for LIFETIME, or CHILD's dy. CHILD must be planned before. If
+ * CHILD reads an operand there, the array is an operand, which is written in FORM, and an x lasts until W. If FORM is
+ * SL_ALONE, the writer can leave bf16 alone, and does so if CHILD reads copies. */
 int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
-                       struct sl_kept *kept);
-int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, bool alone,
+                       enum sl_form form, struct sl_kept *kept);
+int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_form form,
                           struct sl_kept *kept);
 /* As sl_plan_kept_input, if I reads the floats of x, too: they are unrounded if x is an operand. */
 int sl_plan_kept_both(struct sl_plan *plan, struct sl_module *child, size_t count, struct sl_kept *kept);
@@ -65,9 +66,9 @@ void sl_plan_kept_beside(struct sl_kept *kept, const struct sl_place *room);
 /* As sl_plan_kept_beside, with new memory in the workspace. */
 void sl_plan_kept_room(struct sl_plan *plan, struct sl_kept *kept);
 
-/* Notes that the array's only reader has this USE. If it reads copies, a writer that can leave bf16 ALONE may do so. */
-static inline void sl_plan_reader(struct sl_kept *kept, const struct sl_use *use, bool alone) {
-    kept->unread = alone && kept->stores && (kept->operand || sl_reads_copy(use));
+/* Notes that the array's only reader has this USE. If it reads copies, the writer, which can, leaves bf16 alone. */
+static inline void sl_plan_reader(struct sl_kept *kept, const struct sl_use *use) {
+    if (kept->stores && (kept->form == SL_BESIDE || sl_reads_copy(use))) kept->form = SL_ALONE;
 }
 
 /* Elements of all microbatches of the call. */
@@ -84,11 +85,13 @@ static inline float *sl_kept_values(const struct sl_context *context, const stru
 }
 /* The array for kernels that can read and write bf16, in forward and I. */
 static inline struct sl_rows sl_kept_rows(const struct sl_context *context, const struct sl_kept *kept) {
-    return kept->rounds ? sl_rows_bf16(sl_kept_halves(context, kept)) : sl_rows_f32(sl_kept_values(context, kept));
+    return kept->form == SL_WHOLE ? sl_rows_f32(sl_kept_values(context, kept))
+                                  : sl_rows_bf16(sl_kept_halves(context, kept));
 }
 /* The array in the saved type, for later calls: a child's x in backward, or its dy in W. */
 static inline struct sl_given sl_kept_saved(const struct sl_context *context, const struct sl_kept *kept) {
-    return kept->outlasts ? sl_given_bf16(sl_kept_halves(context, kept)) : sl_given_f32(sl_kept_values(context, kept));
+    return sl_kept_outlasts(kept) ? sl_given_bf16(sl_kept_halves(context, kept))
+                                  : sl_given_f32(sl_kept_values(context, kept));
 }
 /* Address of the array in the saved type if STORED, otherwise of a call's floats. */
 static inline const void *sl_kept_if(const struct sl_context *context, const struct sl_kept *kept, bool stored) {
@@ -101,7 +104,7 @@ struct sl_given sl_kept_given(const struct sl_context *context, const struct sl_
 struct sl_result sl_kept_result(const struct sl_context *context, const struct sl_kept *kept);
 /* The array as a kernel must write it if sl_keep is not called afterwards: bf16 alone if the floats are not read. */
 static inline struct sl_out sl_kept_out(const struct sl_context *context, const struct sl_kept *kept) {
-    return sl_out_of(kept->unread ? NULL : sl_kept_values(context, kept), kept->rounds,
+    return sl_out_of(kept->form == SL_ALONE ? NULL : sl_kept_values(context, kept), kept->form == SL_ROUNDED,
                      kept->stores ? sl_kept_halves(context, kept) : NULL);
 }
 /* Calls CHILD's forward of X, with the saved array Y as its result. CHILD rounds Y in the same pass if it can.

@@ -46,11 +46,12 @@ static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
     const size_t columns = ((struct gated_mlp *)module)->columns, in = (size_t)module->in;
     for (int i = GATE; i <= UP; i++) {
         SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns,
-                                     sl_gemm_leaves_bf16(plan->gemm),
+                                     sl_gemm_leaves_bf16(plan->gemm) ? SL_ALONE : SL_ROUNDED,
                                      &((struct gated_mlp *)module)->kept[D_GATES + i]));
     }
     struct sl_kept *gates = &((struct gated_mlp *)module)->kept[D_GATES], *ups = gates + 1;
-    gates->unread = ups->unread = gates->unread && ups->unread; /* one kernel writes both */
+    if ((gates->form == SL_ALONE) != (ups->form == SL_ALONE)) /* one kernel writes both */
+        (gates->form == SL_ALONE ? gates : ups)->form = SL_ROUNDED;
     return plan_tensor(module, plan, PART, in > columns ? in : columns, SL_UNTIL_RETURN);
 }
 
@@ -69,9 +70,9 @@ static int plan(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(plan_tensor(module, plan, UPS, columns, SL_UNTIL_INPUT));
     struct sl_kept *inside = &((struct gated_mlp *)module)->kept[INSIDE];
     SL_TRY(sl_plan_kept_input(plan, module->child[DOWN], (size_t)plan->rows * columns, module->child[DOWN]->x.lasts,
-                              inside));
+                              SL_ROUNDED, inside));
     if (sl_reads_stored(plan, module->child[DOWN])) sl_plan_kept_room(plan, inside);
-    sl_plan_reader(inside, &module->child[DOWN]->x, sl_gemm_leaves_bf16(plan->gemm));
+    if (sl_gemm_leaves_bf16(plan->gemm)) sl_plan_reader(inside, &module->child[DOWN]->x);
     return plan->forward_only ? SL_OK : plan_backward(module, plan);
 }
 

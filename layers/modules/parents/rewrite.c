@@ -40,7 +40,7 @@ static int plan_halves(struct sl_module *module, struct sl_plan *plan, bool outl
     SL_TRY(sl_plan_operand(plan, count, outlasts, lifetime, kept));
     if (!outlasts) sl_plan_kept_room(plan, kept);
     kept->values = kept->stored;
-    kept->unread = true;
+    kept->form = SL_ALONE;
     return SL_OK;
 }
 

@@ -97,18 +97,19 @@ bool sl_attention_alone(const struct sl_plan *plan, const struct sl_attention *s
 
 int sl_plan_attended(struct sl_plan *plan, const struct sl_attention *shape, size_t count, struct sl_kept *kept) {
     if (sl_keeps_operands(plan) && sl_attention_alone(plan, shape))
-        return sl_plan_written(plan, count, true, SL_UNTIL_INPUT, kept);
+        return sl_plan_written(plan, count, true, SL_UNTIL_INPUT, SL_ROUNDED, kept);
     return sl_plan_kept(plan, count, SL_UNTIL_INPUT, kept);
 }
 
 void sl_plan_output_gradient(struct sl_plan *plan, size_t count, const struct sl_place *values, bool reads,
                              struct sl_kept *kept) {
     *kept = (struct sl_kept){.values = *values, .count = count};
-    kept->unread = reads && plan->storage != SL_F32 && sl_gemm_leaves_bf16(plan->gemm);
-    if (kept->unread) sl_plan_kept_room(plan, kept);
+    if (!reads || plan->storage == SL_F32 || !sl_gemm_leaves_bf16(plan->gemm)) return;
+    sl_plan_kept_room(plan, kept);
+    kept->form = SL_ALONE;
 }
 
 enum sl_dtype sl_attention_stored(const struct sl_context *context, const struct sl_attention *shape,
                                   const struct sl_kept *kept) {
-    return kept->outlasts && context->kernels->attention->reads_stored(shape) ? SL_BF16 : SL_F32;
+    return sl_kept_outlasts(kept) && context->kernels->attention->reads_stored(shape) ? SL_BF16 : SL_F32;
 }

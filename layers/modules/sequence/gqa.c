@@ -149,14 +149,16 @@ static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime li
     return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, kept);
 }
 
-/* Sets `unread` for arrays whose bf16 copies attention and products read, except arrays read by rotations. */
-static void plan_unread(struct gqa *gqa, const struct sl_plan *plan) {
+/* Leaves bf16 alone in arrays whose bf16 attention and products read, except arrays read by rotations. */
+static void plan_alone(struct gqa *gqa, const struct sl_plan *plan) {
     struct sl_kept *kept = gqa->kept;
     const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
     const bool alone = sl_attention_alone(plan, &attention);
-    gqa->reads_stored = kept[VALUES].unread = alone && kept[QUERIES].stores;
-    kept[QUERIES].unread = kept[KEYS].unread = gqa->reads_stored && !gqa->rope;
-    sl_plan_reader(&kept[OUTPUT], &gqa->module.child[OUT]->x, alone && !kept[OUTPUT].operand); /* also read by I */
+    gqa->reads_stored = alone && kept[QUERIES].stores;
+    if (gqa->reads_stored) kept[VALUES].form = SL_ALONE;
+    if (gqa->reads_stored && !gqa->rope) kept[QUERIES].form = kept[KEYS].form = SL_ALONE;
+    if (alone && kept[OUTPUT].form != SL_BESIDE) /* whose floats I reads */
+        sl_plan_reader(&kept[OUTPUT], &gqa->module.child[OUT]->x);
 }
 
 static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
@@ -168,8 +170,15 @@ static int plan_forward(struct gqa *gqa, struct sl_plan *plan) {
     SL_TRY(sl_plan_attended(plan, &attention, rows * gqa->key_columns, &kept[VALUES]));
     SL_TRY(sl_plan_kept_both(plan, gqa->module.child[OUT], rows * gqa->columns, &kept[OUTPUT]));
     if (sl_reads_stored(plan, gqa->module.child[OUT])) sl_plan_kept_room(plan, &kept[OUTPUT]);
-    plan_unread(gqa, plan);
+    plan_alone(gqa, plan);
     return sl_plan_array(plan, rows * gqa->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values);
+}
+
+/* The form in which attention, rotation or sl_keep leaves an operand, the gradient of child I's y. */
+static enum sl_form gradient_form(const struct gqa *gqa, const struct sl_plan *plan, int i) {
+    const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
+    if (settles(gqa, i)) return sl_attention_alone(plan, &attention) ? SL_ALONE : SL_ROUNDED;
+    return gqa->rope && i != V ? SL_ROUNDED : SL_BESIDE;
 }
 
 static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
@@ -177,8 +186,7 @@ static int plan_backward(struct gqa *gqa, struct sl_plan *plan) {
     const struct sl_attention attention = attention_of(gqa, (int)sl_plan_rows(plan), plan->sequence);
     for (int i = Q; i < OUT; i++) {
         const size_t columns = i == Q ? gqa->columns : gqa->key_columns;
-        const bool alone = settles(gqa, i) && sl_attention_alone(plan, &attention);
-        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, alone,
+        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns, gradient_form(gqa, plan, i),
                                      &gqa->kept[D_QUERIES + i]));
     }
     const size_t in = (size_t)module->in;
@@ -343,7 +351,7 @@ static struct sl_given output_of(const struct sl_module *module, const struct sl
 
 /* OUTPUT for attention: if only products read bf16, the floats. */
 static const float *result_of(const struct sl_module *module, const struct sl_context *context) {
-    return sl_kept_if(context, &own(module)->kept[OUTPUT], !own(module)->kept[OUTPUT].operand);
+    return sl_kept_if(context, &own(module)->kept[OUTPUT], own(module)->kept[OUTPUT].form != SL_BESIDE);
 }
 
 /* The gradient of child I's y as attention writes it: unrounded floats if they are not final. */

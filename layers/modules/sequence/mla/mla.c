@@ -82,14 +82,16 @@ static int plan_tensor(struct sl_plan *plan, size_t columns, enum sl_lifetime li
     return sl_plan_kept(plan, (size_t)plan->rows * columns, lifetime, kept);
 }
 
-/* Sets `unread` for arrays whose bf16 copies attention and products read. */
-static void plan_unread(struct mla *mla, const struct sl_plan *plan) {
+/* Leaves bf16 alone in arrays whose bf16 attention and products read. */
+static void plan_alone(struct mla *mla, const struct sl_plan *plan) {
     struct sl_module *const *child = mla->module.child;
     struct sl_kept *kept = mla->kept;
     const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
     const bool alone = sl_attention_alone(plan, &attention);
-    mla->reads_stored = kept[QUERIES].unread = kept[KEYS_VALUES].unread = alone && kept[QUERIES].stores;
-    sl_plan_reader(&kept[OUTPUT], &child[OUT]->x, alone && !kept[OUTPUT].operand); /* also read by I */
+    mla->reads_stored = alone && kept[QUERIES].stores;
+    if (mla->reads_stored) kept[QUERIES].form = kept[KEYS_VALUES].form = SL_ALONE;
+    if (alone && kept[OUTPUT].form != SL_BESIDE)
+        sl_plan_reader(&kept[OUTPUT], &child[OUT]->x); /* else I reads floats */
 }
 
 static int plan_forward(struct mla *mla, struct sl_plan *plan) {
@@ -104,10 +106,18 @@ static int plan_forward(struct mla *mla, struct sl_plan *plan) {
     SL_TRY(sl_plan_kept_both(plan, child[OUT], rows * mla->columns, &kept[OUTPUT]));
     if (sl_reads_stored(plan, child[OUT])) sl_plan_kept_room(plan, &kept[OUTPUT]);
     SL_TRY(sl_plan_array(plan, rows * mla->heads, SL_UNTIL_INPUT, &kept[LOGSUM].values));
-    plan_unread(mla, plan);
+    plan_alone(mla, plan);
     if (!mla->rope) return SL_OK;
     SL_TRY(sl_plan_attended(plan, &attention, rows * mla->rope, &kept[ROTATED_KEYS]));
     return sl_plan_attended(plan, &attention, rows * mla->rotated, &kept[ROTATED_QUERIES]);
+}
+
+/* The form in which attention, rotation, sl_keep or sl_mla_latent_gradient leaves an operand, the gradient of child I's
+ * y. */
+static enum sl_form gradient_form(const struct mla *mla, const struct sl_plan *plan, int i) {
+    const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
+    if (i == KV_UP && mla->context.divided) return SL_BESIDE;
+    return (i == DOWN ? !mla->rope : i < OUT && sl_attention_alone(plan, &attention)) ? SL_ALONE : SL_ROUNDED;
 }
 
 static int plan_backward(struct mla *mla, struct sl_plan *plan) {
@@ -121,9 +131,8 @@ static int plan_backward(struct mla *mla, struct sl_plan *plan) {
                                      [D_ROTATED_QUERIES] = mla->rotated};
     for (int i = 0; i < module->children; i++) {
         if (i == OUT || (i == KV_UP && mla->by_latents)) continue;
-        const bool alone = i == DOWN ? !mla->rope : i < OUT && sl_attention_alone(plan, &attention);
-        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns[sl_mla_gradient[i]], alone,
-                                     &kept[sl_mla_gradient[i]]));
+        SL_TRY(sl_plan_kept_gradient(plan, module->child[i], (size_t)plan->rows * columns[sl_mla_gradient[i]],
+                                     gradient_form(mla, plan, i), &kept[sl_mla_gradient[i]]));
     }
     const size_t part = mla->columns > 2 * mla->latent ? mla->columns : 2 * mla->latent;
     SL_TRY(plan_tensor(plan, part, SL_UNTIL_RETURN, &kept[PART]));
@@ -249,7 +258,7 @@ static int mla_forward(const struct sl_module *module, struct sl_context *contex
 /* OUTPUT for attention: if only products read bf16, the floats. */
 static const float *output_of(const struct sl_module *module, const struct sl_context *context) {
     const struct sl_kept *kept = &sl_mla_of(module)->kept[OUTPUT];
-    return sl_kept_if(context, kept, !kept->operand);
+    return sl_kept_if(context, kept, kept->form != SL_BESIDE);
 }
 
 /* Rotates gradients back. Each leaf has written its own gradient of the keys: they are added in tree order. */

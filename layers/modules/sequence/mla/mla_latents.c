@@ -34,7 +34,7 @@ static int plan_part(struct mla *mla, struct sl_plan *plan, size_t rows, int i) 
     if (cuts_nothing(mla))
         *kept = mla->kept[LATENT];
     else
-        SL_TRY(sl_plan_kept_input(plan, child, wide * half, lifetime_of_input(&mla->module, i), kept));
+        SL_TRY(sl_plan_kept_input(plan, child, wide * half, lifetime_of_input(&mla->module, i), SL_BESIDE, kept));
     kept->count = half;
     kept->column = i == Q_UP && child->x_stride > 0 ? mla->latent : 0;
     return SL_OK;
@@ -52,16 +52,16 @@ int sl_mla_plan_latents(struct mla *mla, struct sl_plan *plan) {
     const size_t rows = (size_t)plan->rows, half = rows * mla->latent;
     struct sl_kept *kept = mla->kept;
     if (mla->rope && sl_reads_operand(&module->child[K_ROPE]->x) && sl_reads_operand(&module->child[Q_ROPE]->x)) {
-        SL_TRY(sl_plan_kept_input(plan, module->child[K_ROPE], 2 * half, keys, &kept[LATENT]));
+        SL_TRY(sl_plan_kept_input(plan, module->child[K_ROPE], 2 * half, keys, SL_BESIDE, &kept[LATENT]));
     } else if (cuts_nothing(mla)) {
-        SL_TRY(sl_plan_kept_input(plan, module->child[KV_UP], 2 * half, SL_UNTIL_WEIGHT, &kept[LATENT]));
-        kept[LATENT].unread = true;
+        SL_TRY(sl_plan_kept_input(plan, module->child[KV_UP], 2 * half, SL_UNTIL_WEIGHT, SL_ALONE, &kept[LATENT]));
+        kept[LATENT].form = SL_ALONE;
     } else {
         SL_TRY(sl_plan_kept(plan, 2 * half, sl_longer(keys, queries), &kept[LATENT]));
     }
     for (int i = KV_UP; i <= Q_UP; i++) SL_TRY(plan_part(mla, plan, rows, i));
     if (!mla->rope && !plan->caches && !cuts_nothing(mla) && rounds_part(mla, KV_UP) && rounds_part(mla, Q_UP))
-        kept[LATENT].rounds = false; /* its only reader is the pass that splits it and rounds the halves */
+        kept[LATENT].form = SL_WHOLE; /* its only reader is the pass that splits it and rounds the halves */
     return SL_OK;
 }
 
