@@ -194,7 +194,7 @@ static bool read_arguments(int argc, char **argv, struct words *words, struct ne
 int main(int argc, char **argv) {
     struct sl_error error = {0};
     struct sl_trace_file trace = {0};
-    struct network_run run = {.network = &networks[0], .scheduled = "1f1b"};
+    struct network_run run = {.network = &networks[0], .scheduled = "1f1b", .batch = BATCH};
     struct words words = {.word = {NULL, NULL, "local"}};
     char *end = NULL;
     signal(SIGXFSZ, SIG_IGN); /* so that a file size limit is a write error, too */

@@ -158,6 +158,7 @@ struct network_run {
     const char *scheduled; /* name of the schedule */
     struct sl_schedule schedule;
     struct images train, test; /* TEST may be empty */
+    int batch;                 /* images a step */
     int steps, epochs;         /* if EPOCHS is 0: the number of steps, at most MOST_STEPS */
     double loss[MOST_STEPS];
     struct sl_store gradients;   /* of the last step, if EPOCHS is 0 */
@@ -223,19 +224,19 @@ static inline void network_shuffle(uint32_t *order, uint32_t count, uint32_t epo
     }
 }
 
-static inline int network_check(struct sl_spmd *self) {
+static inline int network_check(struct sl_spmd *self, int batch) {
     const int bands = sl_axis_size(self, ROWS_AXIS), peers = sl_axis_size(self, CHANNELS_AXIS);
     const int data = sl_axis_size(self, "data");
-    if (bands > MOST_BANDS || IMAGE % bands || peers > MOST_PEERS || CHANNELS1 % peers || MICROBATCHES * data > BATCH ||
-        BATCH % data)
+    if (bands > MOST_BANDS || IMAGE % bands || peers > MOST_PEERS || CHANNELS1 % peers || MICROBATCHES * data > batch ||
+        batch % data)
         return sl_fail(self, SL_BAD_INPUT, "data must be 1, 2, 4, 8 or 16, and rows and tensor 1, 2, 4 or 8");
     return SL_OK;
 }
 
 static inline int network_plan(struct network_worker *w, struct sl_spmd *self, const struct network_run *run) {
     static const char *const groups[] = {ROWS_AXIS, CHANNELS_AXIS, NULL};
-    const int rows = BATCH / sl_axis_size(self, "data"), bands = sl_axis_size(self, ROWS_AXIS);
-    SL_TRY(network_check(self));
+    const int rows = run->batch / sl_axis_size(self, "data"), bands = sl_axis_size(self, ROWS_AXIS);
+    SL_TRY(network_check(self, run->batch));
     const struct sl_trainer_options options = {.pipeline = {.axis = "pipe",
                                                             .group_axes = groups,
                                                             .schedule = &run->schedule,
@@ -278,7 +279,7 @@ static inline int network_step(struct network_worker *w, struct sl_spmd *self, c
 static inline int network_steps(struct network_worker *w, struct sl_spmd *self, struct network_run *run) {
     struct sl_metrics metrics;
     for (int step = 0; step < run->steps; step++) {
-        network_fetch(w, self, &run->train, NULL, (uint32_t)step * BATCH);
+        network_fetch(w, self, &run->train, NULL, (uint32_t)(step * run->batch));
         SL_TRY(network_step(w, self, run, (uint32_t)step, &metrics));
         if (self->coordinate == 0) run->loss[step] = metrics.loss / metrics.rows;
     }
@@ -288,19 +289,19 @@ static inline int network_steps(struct network_worker *w, struct sl_spmd *self, 
 /* Images that do not fill an epoch's last batch are omitted. */
 static inline int network_epoch(struct network_worker *w, struct sl_spmd *self, const struct network_run *run,
                                 int epoch) {
-    const uint32_t steps = run->train.count / BATCH;
+    const uint32_t batch = (uint32_t)run->batch, steps = run->train.count / batch;
     struct sl_metrics metrics, sum = {0};
     network_shuffle(w->order, run->train.count, (uint32_t)epoch);
     for (uint32_t step = 0; step < steps; step++) {
         const float done = (float)((uint32_t)epoch * steps + step) / (float)((uint32_t)run->epochs * steps);
-        network_fetch(w, self, &run->train, w->order, step * BATCH);
+        network_fetch(w, self, &run->train, w->order, step * batch);
         sl_trainer_set_learning_rate(w->trainer, 2e-3f * (1.0f - done));
         SL_TRY(network_step(w, self, run, (uint32_t)epoch * steps + step, &metrics));
         sl_metrics_add(&sum, (double[]){metrics.loss, metrics.correct, metrics.rows});
     }
     const double loss = sum.loss / sum.rows;
     sum = (struct sl_metrics){0};
-    for (uint32_t first = 0; first < run->test.count; first += BATCH) {
+    for (uint32_t first = 0; first < run->test.count; first += batch) {
         network_fetch(w, self, &run->test, NULL, first);
         SL_TRY(sl_trainer_evaluate(w->trainer, &w->batch, &metrics));
         sl_metrics_add(&sum, (double[]){metrics.loss, metrics.correct, metrics.rows});

@@ -302,6 +302,8 @@ static void ends_of_skips_and_their_gradients(void **state) {
 
 /* ---- the network ---- */
 
+enum { TEST_BATCH = 32 }; /* two images a microbatch of two replicas */
+
 static struct images images;
 
 struct setting {
@@ -313,8 +315,11 @@ static void train(struct network_run *run, struct setting at) {
     struct sl_mesh parsed;
     struct sl_error error = {0};
     const char *mesh = at.mesh;
-    *run = (struct network_run){
-        .train = images, .steps = at.steps, .network = network_find(at.network), .scheduled = at.schedule};
+    *run = (struct network_run){.train = images,
+                                .batch = TEST_BATCH,
+                                .steps = at.steps,
+                                .network = network_find(at.network),
+                                .scheduled = at.schedule};
     assert_non_null(run->network);
     assert_int_equal(sl_mesh_parse(&parsed, mesh, &error), SL_OK);
     if (network_schedule(run, sl_mesh_axis_size(&parsed, "pipe"), &error) ||
@@ -406,7 +411,7 @@ static void stages_of_different_widths_give_the_same_bits(void **state) {
 
 static void expect_rounding_alone(const struct setting *at, const struct network_run *run,
                                   const struct network_run *single) {
-    const double bound = 2 * sqrt((double)BATCH * IMAGE * IMAGE) * 0x1p-24;
+    const double bound = 2 * sqrt((double)TEST_BATCH * IMAGE * IMAGE) * 0x1p-24;
     const double change = fabs(run->loss[0] / single->loss[0] - 1);
     if (!(change <= bound)) fail_msg("%s: the loss changes by %g, more than %g", at->mesh, change, bound);
     for (int i = 0; i < run->gradients.count; i++) {
@@ -417,7 +422,7 @@ static void expect_rounding_alone(const struct setting *at, const struct network
 }
 
 /* Bands and replicas change the order of sums over an image's points and over a batch; channels change the order of a
- * product over channels. A gradient has at most n = 128 * 32 * 32 summands. Rounding moves a sum like a random walk, by
+ * product over channels. A gradient has at most n = 32 * 32 * 32 summands. Rounding moves a sum like a random walk, by
  * sqrt(n) * 2^-24 of the summands' size (Higham and Mary 2019), in each of the two orders. */
 static void bands_channels_and_replicas_change_only_rounding(void **state) {
     static const struct setting all[] = {{"plain", "1f1b", "rows=2", 1},
@@ -440,7 +445,8 @@ static void a_mesh_that_does_not_fit_is_refused(void **state) {
     static const char *const mesh[] = {"rows=16", "data=3", "tensor=3", "tensor=16"};
     (void)state;
     for (size_t m = 0; m < sizeof mesh / sizeof *mesh; m++) {
-        struct network_run run = {.train = images, .steps = 1, .network = &networks[0], .scheduled = "1f1b"};
+        struct network_run run = {
+            .train = images, .batch = TEST_BATCH, .steps = 1, .network = &networks[0], .scheduled = "1f1b"};
         struct sl_mesh parsed;
         struct sl_error error = {0};
         assert_int_equal(sl_mesh_parse(&parsed, mesh[m], &error), SL_OK);
@@ -473,7 +479,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_mesh_that_does_not_fit_is_refused),
     };
     begin_tests(argc, argv);
-    if (images_draw(&images, MOST_STEPS * BATCH)) return SL_FAILED;
+    if (images_draw(&images, MOST_STEPS * TEST_BATCH)) return SL_FAILED;
     const int failed = cmocka_run_group_tests_name("convolution", tests, NULL, NULL);
     images_free(&images);
     return failed;
