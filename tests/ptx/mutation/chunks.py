@@ -2,6 +2,7 @@
 its chunk has more. Lane and chunk's end, min(lane, last), are made of the thread's number alike, so that they are equal. And
 loops that have a turn."""
 import flow
+from changes import NUMBER
 from registers import made_of, makers_of, through_moves, uses
 
 
@@ -73,6 +74,31 @@ def swaps_equal_numbers(kernel, blocks, instruction, new):
     if instruction.name != "setp" or len(new) != 1 or new[0].ops[1:] != instruction.ops[:0:-1] or new[0].mods != instruction.mods:
         return False
     return any(s is instruction for block in blocks for s in questions(kernel, block))
+
+
+def looks_again(kernel, blocks, asks, new):
+    """Whether a lane is before the end of its chunk + 1 takes the end + 1, too, or is asked with a larger one: where it leads, it is asked at
+    once whether the lane is beyond the end, which leads back. A lane beyond its end is beyond the last one, so there is no further turn."""
+    if asks.name not in ("add", "setp") or not new:
+        return False
+    if asks.name == "add" and asks.ops[2] == "1" and new[0].name == "add" and new[0].ops[1] == asks.ops[1] and NUMBER.match(new[0].ops[2]):
+        used = uses(kernel, asks.ops[0])
+        return int(new[0].ops[2]) > 1 and bool(used) and all(is_asked_again(kernel, blocks, s) for s in used)
+    more = new[0].mods[0] == "le" and new[0].ops == asks.ops if len(new) == 1 else new[0].name == "add" and new[0].ops[1:] == [asks.ops[2], "1"]
+    return more and is_asked_again(kernel, blocks, asks)
+
+
+def is_asked_again(kernel, blocks, asks):
+    home = next((block for block in blocks if any(s is asks for s in block.body)), None)
+    if asks.name != "setp" or asks.mods[0] != "lt" or not home or not home.end or home.end.guard != (asks.ops[0], False):
+        return False
+    behind, ends = home.targets[0], makers_of(kernel, asks.ops[2])
+    again = behind.body[0] if len(behind.body) == 1 and len(behind.targets) == 2 else None
+    if not again or len(ends) != 1 or ends[0].name != "add" or ends[0].ops[2] != "1" or len(uses(kernel, asks.ops[0])) != 1:
+        return False
+    lane, end = asks.ops[1], ends[0].ops[1]
+    return (again.name == "setp" and again.mods[0] == "gt" and again.ops[1:] == [lane, end] and behind.end.guard == (again.ops[0], False)
+            and behind.targets[0] is home and is_lane(kernel, lane) and is_lane(kernel, end))
 
 
 def asks_for_the_first_of_some(kernel, instruction, new):

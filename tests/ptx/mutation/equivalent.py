@@ -2,6 +2,7 @@
 import functools
 import re
 
+import addresses
 import barriers
 import chunks
 import flow
@@ -153,38 +154,6 @@ def asks_for_none(kernel, instruction, new):
     return new[0].ops[1:] == [instruction.ops[1], "0"] if len(new) == 1 else new[0].name == "add" and new[0].ops[1:] == [instruction.ops[1], "1"]
 
 
-def asks_for_an_address(kernel, instruction, new):
-    """Whether an address is NULL takes lower ones for NULL, too: none is below 0."""
-    if instruction.name != "setp" or len(new) != 1 or (instruction.mods[0], new[0].mods[0]) not in (("eq", "le"), ("ne", "gt")):
-        return False
-    null = makers_of(kernel, instruction.ops[2])
-    return (len(null) == 1 and null[0].name == "cvta" and all(shared.is_zero(kernel, o) for o in null[0].ops[1:])
-            and made_of(kernel, instruction.ops[1]) == {"parameter"})
-
-
-def is_even(kernel, operand, depth=12):
-    """Whether an operand is the address of an element, which has two bytes at least, or is made of such ones and of even numbers."""
-    if NUMBER.match(operand):
-        return int(operand) % 2 == 0
-    makers = makers_of(kernel, operand)
-    s = makers[0] if len(makers) == 1 and depth else None
-    if not s or s.name not in ("ld", "cvta", "or", "add", "sub", "and", "mul", "shl"):
-        return False
-    if s.name in ("ld", "cvta"):
-        return s.name == "cvta" or any(t.name == "cvta" for t in uses(kernel, operand))
-    if s.name == "shl":
-        return NUMBER.match(s.ops[2]) and int(s.ops[2]) > 0
-    return (all if s.name in ("or", "add", "sub") else any)(is_even(kernel, o, depth - 1) for o in s.ops[1:])
-
-
-def asks_for_a_multiple(kernel, instruction, new):
-    """Whether addresses are multiples of 16 takes the lowest bit for 0, as it is."""
-    if instruction.name != "and" or instruction.ops[2] != "15" or len(new) != 1 or new[0].ops[1:] != [instruction.ops[1], "14"]:
-        return False
-    used = uses(kernel, instruction.ops[0])
-    return bool(used) and is_even(kernel, instruction.ops[1]) and all(s.name == "setp" and s.mods[0] in ("eq", "ne") and s.ops[2] == "0" for s in used)
-
-
 def keeps_the_bits(kernel, instruction, new):
     """A mask has other bits where a shift has left zeros."""
     if instruction.name != "and" or len(new) != 1 or not NUMBER.match(instruction.ops[2]) or not NUMBER.match(new[0].ops[2]):
@@ -320,8 +289,8 @@ def gives_one_more(kernel, instruction, new):
 
 def gives_more_of_a_remainder(kernel, instruction, new):
     """The remainder is larger: block b has n / blocks + 1 elements if b is less, and begins where block b - 1 ends, whatever the remainder is."""
-    if instruction.name == "sub":
-        return new[0].name == "add" and is_remainder(kernel, instruction.ops[0])
+    if instruction.name == "sub":  # 0 less n is a large number, and 0 if n is
+        return is_remainder(kernel, instruction.ops[0]) and (new[0].name == "add" or new[0].ops[1:] == instruction.ops[:0:-1])
     if instruction.name != "mul" or len(new) != 2 or new[0].ops[2] != "-1" or made_of(kernel, new[0].ops[1]) != {"%nctaid.x"}:
         return False
     return all(s.name == "sub" and is_remainder(kernel, s.ops[0]) for s in uses(kernel, instruction.ops[0]))
@@ -338,7 +307,7 @@ def the_next_block_has_it(kernel, instruction, new):
     memory bounds a row's elements: their sum would have one of the next row's, too."""
     one_more = instruction.name == "min" and len(new) == 2 and new[1].ops[2] == instruction.ops[2]
     more = (one_more or goes_on_to_the_end(kernel, instruction, new)) and bounds_a_block(kernel, instruction.ops[1])
-    if not more and not any(test(kernel, instruction, new) for test in (one_more_of_a_chunk, gives_one_more, gives_more_of_a_remainder)):
+    if not more and not any(test(kernel, instruction, new) for test in (one_more_of_a_chunk, gives_one_more)):
         return False
     if any("shared" in getattr(s, "mods", ()) for s in kernel.statements) and is_in_a_loop(kernel, instruction):
         return False
@@ -437,6 +406,7 @@ REASONS = [
     ("a chunk has a lane", goes_past_its_chunk),
     ("a chunk begins and ends with a lane", lambda kernel, *change: chunks.begins_past_its_chunk(kernel, flow.make_blocks(kernel), *change)),
     ("lane and end are equal", lambda kernel, *change: chunks.swaps_equal_numbers(kernel, flow.make_blocks(kernel), *change)),
+    ("whether there is a lane is asked again", lambda kernel, *change: chunks.looks_again(kernel, flow.make_blocks(kernel), *change)),
     ("all threads store the same", all_store_the_same),
     ("both are equal where it differs", the_larger),
     ("it adds zero", adds_nothing),
@@ -446,12 +416,13 @@ REASONS = [
     ("no number has more than 32 bits", looks_for_long_numbers),
     ("teams have whole warps", warps.looks_for_the_last_warp),
     ("there are no fewer than one", asks_for_one),
-    ("no address is below zero", asks_for_an_address),
-    ("no address of an element is odd", asks_for_a_multiple),
+    ("no address is below zero", addresses.asks_for_an_address),
+    ("no address of an element is odd", addresses.asks_for_a_multiple),
     ("each block asks for its first element", asks_for_an_element),
 ]
 
 LATE_REASONS = [
+    ("a block begins where the one before it ends", gives_more_of_a_remainder),
     ("the next block has that row, too, and stores the same", the_next_block_has_it),
     ("no kernel is launched for no row or column", asks_for_none),
     ("a zero has another sign", adds_a_zero),

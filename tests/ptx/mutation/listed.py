@@ -60,6 +60,8 @@ LIST = [
     (r"rotate_heads", "a row beyond the end", r"SL_BLOCKS\(.*", r"min\.u64 .*", "a block has four pairs at most, and an end of its own"),
     (r"row_maxima", "a row beyond the end", r"SL_LANES\(reduction.*", r"setp\.lt\.u64 .*", "a group of four beyond the row has no element, and the largest stays"),
     (r"sl_attention_decode_device", "another comparison", r"", r"setp\.ne\.s64 .*, 0", "on GPUs a step has all keys of a block, so it is the first one"),
+    (r"forward|forward_divided", "a constant off by one", r"if \(factor == 1\.0f\) continue;", r"setp\.(eq|neu)\.f32 .*, 0f3F800000",
+     "no factor is 1.5: a sum is at least 1, and the largest score only grows; and a product with 1 changes nothing"),
     (r"forward_divided", "an accumulator not cleared", r"", r"mov\.f32 .*, 0f00000000", "the sum of a product without terms: each has some"),
     (r"merge", "another comparison", r"SL_ROWS\(.*", r"setp\.ne\.s32 %p\d+, %r1, 0", "all threads have the row's logarithm, and store it between barriers"),
 ]

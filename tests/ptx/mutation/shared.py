@@ -1,7 +1,6 @@
 """shared.py - which loads see a store to a shared variable whose address no register has. Threads go the ways of thread 0, which
 alone stores there; the checker reports a thread that does not wait for it."""
 import barriers
-import flow
 from registers import makers_of, through_moves
 
 ZEROS = {"0", "0f00000000", "0d0000000000000000"}
