@@ -47,10 +47,21 @@ class Accesses:
         makers = self.makers.get(register, [])
         if wanted == "eq" and len(makers) > 1 and all(s.name == "mov" for s in makers):
             return all(self.where_one_thread_is(s) if self.holds_always(s.ops[1]) else self.of_thread_0(s.ops[1], wanted) for s in makers)
-        if len(makers) != 1 or makers[0].name != "setp" or makers[0].mods[0] != wanted or makers[0].ops[2] != "0":
+        if len(makers) != 1 or makers[0].name != "setp" or makers[0].mods[0] not in ("eq", "ne") or makers[0].ops[2] != "0":
             return False
         index = self.makers.get(makers[0].ops[1], [])
-        return len(index) == 1 and index[0].name == "mov" and index[0].ops[1] == "%tid.x"
+        if len(index) == 1 and index[0].name == "mov" and index[0].ops[1] == "%tid.x":
+            return makers[0].mods[0] == wanted
+        return makers[0].mods[0] != wanted and bool(index) and all(map(self.marks_thread_0, index))
+
+    def marks_thread_0(self, s):
+        """Whether a statement makes 1 in thread 0, also if it is the only one, and 0 in others."""
+        if s.name == "mov" and s.ops[1] in self.kernel.registers:
+            makers = self.makers.get(s.ops[1], [])
+            return len(makers) == 1 and makers[0].name == "selp" and self.marks_thread_0(makers[0])
+        if s.name == "selp":
+            return s.ops[1:3] == ["1", "0"] and self.of_thread_0(s.ops[3], "eq")
+        return s.name == "mov" and s.ops[1] == "1" and self.where_one_thread_is(s)
 
     def holds_always(self, predicate):
         makers = self.makers.get(predicate, [])
