@@ -132,6 +132,7 @@ static int make_directory(const char *directory, struct sl_error *error) {
  * unlocked. */
 static int lock_directory(struct sl_checkpoints *c, struct sl_error *error) {
     const char *directory = c->options.save;
+    if (c->locked) return SL_OK;
     SL_TRY(make_directory(directory, error));
     c->lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     c->locked = c->lock >= 0;
@@ -247,6 +248,8 @@ int sl_checkpoints_collect(struct sl_checkpoints *c, const struct sl_mesh *mesh,
 }
 
 static int make_protection(struct sl_checkpoints *c, struct sl_error *error) {
+    sl_protection_close(c->protection);
+    c->protection = NULL;
     if (!c->options.save || !c->options.protect) return SL_OK;
     c->protection = sl_protection_new(c->coordinates);
     return c->protection ? SL_OK : sl_error_set(error, SL_FAILED, "--protect: no memory");
@@ -268,10 +271,19 @@ int sl_checkpoints_join(struct sl_checkpoints *c, struct sl_error *error) {
     return c->options.async && c->options.parts ? sl_snapshot_start(&c->snapshot, error) : SL_OK;
 }
 
-/* Closes the snapshot first: the directory stays locked while a checkpoint is still being written. */
-void sl_checkpoints_close(struct sl_checkpoints *c) {
+void sl_checkpoints_finish(struct sl_checkpoints *c) {
     sl_snapshot_close(c->snapshot);
     c->snapshot = NULL;
+}
+
+void sl_checkpoints_begin_at(struct sl_checkpoints *c, const char *place) {
+    snprintf(c->whole, sizeof c->whole, "%s", place ? place : "");
+    c->options.resume = place ? c->whole : NULL;
+}
+
+/* The directory stays locked while a checkpoint is still being written. */
+void sl_checkpoints_close(struct sl_checkpoints *c) {
+    sl_checkpoints_finish(c);
     sl_protection_close(c->protection);
     c->protection = NULL;
     if (c->locked) close(c->lock);
@@ -366,8 +378,10 @@ int sl_checkpoints_protect(const struct sl_checkpoints *c, struct sl_spmd *self,
 }
 
 /* After the death of another coordinate, sl_progress fails. */
-void sl_checkpoints_end(const struct sl_checkpoints *c, struct sl_spmd *self, int status) {
+void sl_checkpoints_end(const struct sl_checkpoints *c, struct sl_spmd *self, const struct sl_trainer *trainer,
+                        int status) {
     if (!c->protection || (status == SL_OK && !sl_protection_leads(c->protection, self))) return;
+    if (c->watched && status == SL_FAILED && !sl_trainer_diverged(trainer)) return;
     if (status == SL_OK || sl_progress(self) == SL_OK) sl_protection_end(c->protection, self);
 }
 

@@ -37,8 +37,9 @@ struct sl_checkpoints {
     bool compares;                                   /* replicas, before a checkpoint is written */
     int64_t evaluate_every;                          /* steps between evaluations; 0: none */
     int coordinates;                                 /* of the mesh */
+    bool watched; /* a watcher may start the coordinates again in this process: if one fails, steps stay in memory */
     /* Filled in by sl_checkpoints_open. */
-    char whole[SL_MAX_PATH]; /* the step that sl_checkpoints_collect has completed */
+    char whole[SL_MAX_PATH]; /* the step that sl_checkpoints_collect has completed, or sl_checkpoints_begin_at's */
     char from[SL_MAX_PATH];  /* the file that --resume has found, */
     int64_t first;           /* and the number of steps it was saved after */
     int64_t best;            /* steps of the checkpoint with the least evaluation loss; -1: none */
@@ -72,8 +73,13 @@ int sl_checkpoints_collect(struct sl_checkpoints *checkpoints, const struct sl_m
                            const struct sl_engine *engine);
 /* Call it before the run, in the process that writes files. Finds the checkpoint to resume and refuses one that does
  * not fit, with remarks as above; makes the save directory and locks it. Refuses a directory with a checkpoint of
- * more steps than the run begins with: a later run would find it in place of this run's. */
+ * more steps than the run begins with: a later run would find it in place of this run's. Call it again to begin again,
+ * after the two functions below; the directory stays locked meanwhile. */
 int sl_checkpoints_open(struct sl_checkpoints *checkpoints, struct sl_error *error);
+/* Waits until everything is written, also after a failure. */
+void sl_checkpoints_finish(struct sl_checkpoints *checkpoints);
+/* Sets the checkpoint, or the step in memory, from which the run begins again; NULL: none. */
+void sl_checkpoints_begin_at(struct sl_checkpoints *checkpoints, const char *place);
 void sl_checkpoints_close(struct sl_checkpoints *checkpoints);
 
 /* Collective: loads the checkpoint to resume, if there is one. ABOUT receives its position; zeros if there is none. */
@@ -104,9 +110,11 @@ int sl_checkpoints_save(const struct sl_checkpoints *checkpoints, struct sl_spmd
  * the step's records are written; it does nothing after the LAST step. */
 int sl_checkpoints_protect(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, struct sl_trainer *trainer,
                            int64_t samples, bool last);
-/* Call it in a coordinate whose training has ended with STATUS. If the coordinate itself has failed, for example
- * because values are not finite, the steps in memory may be wrong, and are removed. */
-void sl_checkpoints_end(const struct sl_checkpoints *checkpoints, struct sl_spmd *self, int status);
+/* Call it in a coordinate whose training has ended with STATUS. If the coordinate itself has failed, the steps in
+ * memory are removed: they may be wrong. A watched run removes them only if they may be: if values are not finite, or
+ * replicas differ. */
+void sl_checkpoints_end(const struct sl_checkpoints *checkpoints, struct sl_spmd *self,
+                        const struct sl_trainer *trainer, int status);
 
 /* Call it on coordinate 0, after an evaluation of the saved state after STEP steps gave LOSS. With --keep best the
  * checkpoint stays if no other had less, and DIR/best.json names it. */

@@ -8,11 +8,11 @@
 #include "collectives/engines.h"
 #include "drivers/speed/cores.h"
 #include "drivers/common/interrupt.h"
-#include "drivers/speed/profile_report.h"
 #include "drivers/training/memory_check.h"
 #include "drivers/training/replay.h"
-#include "drivers/training/reports/saving_report.h"
+#include "drivers/training/restart/same_process.h"
 #include "drivers/training/shardings_report.h"
+#include "drivers/training/training_end.h"
 #include "layers/records/replay/ring.h"
 #include "layers/training/exchange.h"
 #include "layers/training/replicas.h"
@@ -73,8 +73,6 @@ static int take_step(struct sl_training *training, struct sl_worker *worker, str
     return report_step(training, step, *stop, &self->error);
 }
 
-enum { WATCHED = 3 }; /* steps profiled without --profile */
-
 /* Starts records at the second step: the first one touches memory and generates code. */
 static void start_records(struct sl_training *training, struct sl_worker *worker) {
     struct sl_spmd *self = worker->self;
@@ -116,8 +114,8 @@ static int resume(struct sl_training *training, struct sl_worker *worker) {
 static int open_records(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     if (options->trace) SL_TRY(sl_trace_file_create(&training->trace, "--trace", options->trace, error));
-    return sl_report_open(&training->report, options->metrics, options->tensorboard, options->checkpoints.resume,
-                          training->checkpoints.first, training->steps, error);
+    return sl_report_open(&training->report, options->metrics, options->tensorboard,
+                          training->checkpoints.options.resume, training->checkpoints.first, training->steps, error);
 }
 
 /* Opens the journal, after resuming; *JOURNAL is closed after the trainer. */
@@ -125,20 +123,20 @@ static int open_journal(const struct sl_training *training, struct sl_worker *wo
     const struct sl_training_options *options = training->job->options;
     const struct sl_journal_options asked = {.directory = options->journal,
                                              .every = options->journal_every,
-                                             .resumes = options->checkpoints.resume != NULL,
+                                             .resumes = training->checkpoints.options.resume != NULL,
                                              .notes = &training->notes};
     if (!options->journal) return SL_OK;
     return sl_trainer_open_journal(worker->trainer, &worker->model, &asked, journal);
 }
 
 static int train(struct sl_training *training, struct sl_worker *worker, struct sl_ring *ring,
-                 struct sl_journal **journal) {
+                 struct sl_failing *failing, struct sl_journal **journal) {
     const struct sl_training_type *type = training->type;
     bool stop = false;
     sl_ring_pause(ring, true);
     SL_TRY(resume(training, worker));
     /* If there are no steps left, the files of the earlier run stay unchanged. */
-    const bool starts = worker->first < training->steps || !training->job->options->checkpoints.resume;
+    const bool starts = worker->first < training->steps || !training->checkpoints.options.resume;
     if (starts && worker->self->coordinate == 0) SL_TRY(open_records(training, &worker->self->error));
     if (starts) SL_TRY(open_journal(training, worker, journal));
     if (worker->self->coordinate == 0) sl_checkpoints_tell_begin(&training->checkpoints, training->steps);
@@ -149,9 +147,10 @@ static int train(struct sl_training *training, struct sl_worker *worker, struct 
     if (worker->self->coordinate == 0) SL_TRY(sl_report_flush(&training->report, &worker->self->error));
     for (int64_t number = worker->first; number < training->steps && !stop; number++) {
         struct sl_step step = {.number = number};
+        sl_failing_begin_step(failing, number);
         SL_TRY(take_step(training, worker, &step, ring, &stop));
         if (number == worker->first) start_records(training, worker);
-        if (number == worker->first + WATCHED) stop_watching(training, worker);
+        if (number == worker->first + SL_TRAINING_WATCHED) stop_watching(training, worker);
         const bool last = stop || number + 1 == training->steps;
         if (stop && worker->self->coordinate == 0) training->interrupted = number + 1 < training->steps;
         SL_TRY(sl_checkpoints_save(&training->checkpoints, worker->self, worker->trainer,
@@ -200,7 +199,8 @@ static int count_trained(struct sl_training *training, const struct sl_worker *w
     return SL_OK;
 }
 
-static int run_coordinate(struct sl_training *training, struct sl_spmd *self, struct sl_ring *ring) {
+static int run_coordinate(struct sl_training *training, struct sl_spmd *self, struct sl_ring *ring,
+                          struct sl_failing *failing) {
     struct sl_worker worker;
     struct sl_journal *journal = NULL;
     bool fits = false;
@@ -209,8 +209,8 @@ static int run_coordinate(struct sl_training *training, struct sl_spmd *self, st
     if (status == SL_OK) status = sl_memory_plan(&worker, training->memory, &fits);
     if (fits && !training->job->options->dry_run) {
         if (status == SL_OK) status = sl_worker_open(&worker, training->from);
-        if (status == SL_OK) status = train(training, &worker, ring, &journal);
-        sl_checkpoints_end(&training->checkpoints, self, status);
+        if (status == SL_OK) status = train(training, &worker, ring, failing, &journal);
+        sl_checkpoints_end(&training->checkpoints, self, worker.trainer, status);
     }
     sl_worker_close(&worker);
     sl_journal_close(journal);
@@ -218,9 +218,13 @@ static int run_coordinate(struct sl_training *training, struct sl_spmd *self, st
 }
 
 static int program(struct sl_spmd *self, void *arg) {
+    const struct sl_faults *faults = &((struct sl_training *)arg)->faults;
     struct sl_ring *ring = NULL;
+    struct sl_failing *failing = NULL;
     int status = open_ring(arg, self, &ring);
-    if (status == SL_OK) status = run_coordinate(arg, self, ring);
+    if (status == SL_OK) status = sl_failing_open(&failing, self, faults->list, faults->count);
+    if (status == SL_OK) status = run_coordinate(arg, self, ring, failing);
+    sl_failing_close(failing, self);
     sl_ring_close(ring);
     return status;
 }
@@ -272,134 +276,64 @@ static int take_part(struct sl_training *training, const struct sl_engine *engin
     return sl_memory_refuse(job, engine, training->memory, error);
 }
 
-/* Whether a checkpoint has the end of the run. */
-static bool saves(const struct sl_training *training) {
-    const struct sl_checkpoint_options *options = &training->checkpoints.options;
-    return options->save && (sl_training_done(training) || !options->resume);
-}
-
-/* Returns options by name, as texts; omits options without a value. */
-static json_t *options_of(const struct sl_signature *signature) {
-    json_t *options = json_object();
-    struct sl_signature_entry entry;
-    for (size_t at = 0; options && sl_signature_next(signature->bytes, signature->size, &at, &entry);)
-        if (!strncmp(entry.key, "--", 2) && strcmp(entry.text, "nan") != 0)
-            json_object_set_new(options, entry.key, json_string(entry.text));
-    return options;
-}
-
-static int run_of(const struct sl_training *training) { return sl_schedule_run(&training->job->schedule, SL_FORWARD); }
-
-/* Returns the number of steps in the profile. */
-static int64_t steps_profiled(const struct sl_training *training) {
-    const int64_t done = sl_training_done(training) - 1;
-    return !training->job->options->profile && done > WATCHED ? WATCHED : done;
-}
-
-struct sl_training_measured sl_training_measure(const struct sl_job *job, struct sl_step_times *times,
-                                                const struct sl_profile *profile, int64_t profiled,
-                                                const struct sl_memory *memory) {
-    /* If coordinates share cores, waiting for a core would count as bubble. */
-    const bool shared = job->sharing.cores > 0 && job->sharing.coordinates > job->sharing.cores;
-    const bool known = !shared && profiled > 0;
-    return (struct sl_training_measured){.steps = times->count,
-                                         .median = sl_step_times_median(times),
-                                         .fast = sl_step_times_quantile(times, 0.1),
-                                         .slow = sl_step_times_quantile(times, 0.9),
-                                         .bytes = sl_memory_most(memory, &job->mesh),
-                                         .bubble = known ? sl_profile_bubble(profile, sizeof *profile, job->mesh.size)
-                                                         : (double)NAN,
-                                         .taken = known ? sl_profile_no_core(profile, job->mesh.size) : (double)NAN};
-}
-
-static struct sl_training_measured measured_of(struct sl_training *training) {
-    return sl_training_measure(training->job, &training->report.times, training->profile, steps_profiled(training),
-                               training->memory);
-}
-
-static void add_forecast(struct sl_training *training, json_t *object) {
-    const struct sl_training_measured measured = measured_of(training);
-    json_object_set_new(object, "predicted", training->forecast->json(training->forecast));
-    if (!isnan(measured.bubble)) json_object_set_new(object, "measured_bubble", sl_json_real(measured.bubble));
-}
-
-static int report_end(struct sl_training *training, struct sl_error *error) {
-    const struct sl_checkpoint_options *options = &training->checkpoints.options;
-    json_t *object = training->type->end(training);
-    char saved[SL_MAX_PATH];
-    const int64_t step = training->checkpoints.first + sl_training_done(training);
-    if (object) json_object_set_new(object, "memory", sl_memory_json(training->memory, &training->job->mesh));
-    if (object)
-        json_object_set_new(object, "processes", sl_memory_json_processes(training->memory, &training->job->mesh));
-    if (object) json_object_set_new(object, "options", options_of(&training->command->signature));
-    if (object) json_object_set_new(object, "coordinates", json_integer(training->job->mesh.size));
-    if (object) json_object_set_new(object, "cores", json_integer(training->job->cores)); /* 0: unknown */
-    if (object) json_object_set_new(object, "fused", json_integer(run_of(training)));
-    if (object && training->forecast && training->forecast->made) add_forecast(training, object);
-    if (object) sl_saving_describe(&training->checkpoints, object);
-    if (object && training->interrupted) json_object_set_new(object, "interrupted", json_true());
-    if (object && saves(training) && sl_checkpoint_at(options->save, step, saved))
-        json_object_set_new(object, "saved", json_string(saved));
-    if (object && !sl_training_done(training) && options->resume)
-        json_object_set_new(object, "nothing_to_do", json_true());
-    return sl_report_print(&training->report, object, error);
-}
-
-static void print_forecast(struct sl_training *training) {
-    const struct sl_training_measured measured = measured_of(training);
-    training->forecast->print(training->forecast, stdout, &measured);
-}
-
-static int finish(struct sl_training *training, struct sl_error *error) {
+/* Runs all coordinates, from the checkpoint on. */
+static int run_coordinates(struct sl_training *training, const struct sl_engine *engine, struct sl_error *error) {
     struct sl_job *job = training->job;
-    const struct sl_training_options *options = job->options;
-    if (options->profile && !training->report.lost.status)
-        SL_TRY(sl_profile_report(training->profile, &job->mesh, job->cores, sl_training_done(training) - 1,
-                                 training->json, error));
-    if (options->profile && !training->json)
-        printf("a forward and an input gradient take %d of %d microbatches at once\n", run_of(training),
-               job->schedule.microbatches);
-    if (options->profile && options->graph) SL_TRY(sl_profile_graphs(&training->graphs, training->json, error));
-    if (training->forecast)
-        training->forecast->settle(training->forecast, training, steps_profiled(training), training->report.seconds);
-    SL_TRY(report_end(training, error));
-    if (!training->json && training->forecast && training->forecast->made) print_forecast(training);
-    if (!training->json) sl_saving_print(&training->checkpoints);
-    if (!training->json) sl_memory_print_end(stdout, training->memory, &job->mesh, options->profile);
-    if (options->gradients && training->type->name) SL_TRY(training->type->name(training, &training->gradients, error));
-    if (options->gradients && sl_safetensors_write(&training->gradients, options->gradients, error))
-        return error->status = SL_FAILED; /* it was writable when the run began */
-    return options->trace ? sl_trace_file_write(&training->trace, error) : SL_OK;
+    SL_TRY(sl_checkpoints_open(&training->checkpoints, error));
+    SL_TRY(check_outputs(training, error));
+    training->report = (struct sl_report){.json = training->json,
+                                          .progress_every = job->options->progress_every,
+                                          .field = training->type->field,
+                                          .own = job->own,
+                                          .rows = job->sequence ? "tokens" : "samples",
+                                          .final_loss = NAN,
+                                          .first_step_ms = NAN};
+    const int status = sl_run(&job->mesh, engine, program, training);
+    sl_progress_clear(&training->report.progress);
+    return status ? sl_memory_explain(job, engine, training->memory, error)
+                  : sl_memory_refuse(job, engine, training->memory, error);
 }
 
-static void tell_end(const struct sl_training *training) {
-    const int64_t step = training->checkpoints.first + sl_training_done(training);
-    if (saves(training) || training->interrupted)
-        sl_checkpoints_tell_end(&training->checkpoints, step, training->steps, training->interrupted);
+/* Frees the notes and records of coordinates that have ended. */
+static void forget(struct sl_training *training) {
+    const size_t size = (size_t)training->noted;
+    memset(training->trained, 0, size * sizeof *training->trained);
+    memset(training->memory, 0, size * sizeof *training->memory);
+    memset(training->profile, 0, size * sizeof *training->profile);
+    training->heading.trained = 0;
+    training->interrupted = false;
+    sl_store_free(&training->gradients);
+    sl_trace_file_free(&training->trace);
+    sl_report_close(&training->report, NULL);
+}
+
+/* Returns whether the coordinates, which have ended with ERROR, are to start again in this process. */
+static bool starts_again(struct sl_training *training, struct sl_error *error) {
+    char place[SL_MAX_PATH];
+    struct sl_checkpoints *checkpoints = &training->checkpoints;
+    if (!checkpoints->watched || error->status != SL_FAILED) return false;
+    fflush(stdout);
+    sl_checkpoints_finish(checkpoints);
+    if (!sl_same_process_asks(error, place)) return false;
+    sl_checkpoints_begin_at(checkpoints, *place ? place : training->job->options->checkpoints.resume);
+    forget(training);
+    *error = (struct sl_error){0};
+    return true;
 }
 
 static int run(struct sl_training *training, const struct sl_engine *engine, struct sl_error *error) {
     struct sl_report *report = &training->report;
-    struct sl_job *job = training->job;
-    SL_TRY(sl_checkpoints_open(&training->checkpoints, error));
-    SL_TRY(check_outputs(training, error));
-    report->json = training->json;
-    report->progress_every = training->job->options->progress_every;
-    report->field = training->type->field;
-    report->own = job->own;
-    report->rows = job->sequence ? "tokens" : "samples";
-    report->final_loss = report->first_step_ms = NAN;
-    int status = sl_run(&job->mesh, engine, program, training);
-    status = status ? sl_memory_explain(job, engine, training->memory, error)
-                    : sl_memory_refuse(job, engine, training->memory, error);
-    sl_progress_clear(&report->progress);
-    if (status == SL_OK) status = finish(training, error);
+    int status;
+    training->checkpoints.watched = engine->table == &sl_engine_local && sl_same_process_is_watched();
+    do status = run_coordinates(training, engine, error);
+    while (status && starts_again(training, error));
+    if (status == SL_OK) status = sl_training_finish(training, error);
     if (status == SL_OK && report->lost.status) {
         *error = report->lost;
         status = error->status;
     }
     const int closed = sl_report_close(report, status ? NULL : error);
-    if (status == SL_OK && closed == SL_OK) tell_end(training);
+    if (status == SL_OK && closed == SL_OK) sl_training_tell_end(training);
     return status ? status : closed;
 }
 
@@ -455,6 +389,7 @@ int sl_training_run(struct sl_training *training, struct sl_engine *engine, stru
     SL_TRY(sl_training_take_notes(training, &job->mesh, error));
     open_checkpoints(training, job->seed);
     SL_TRY(sl_training_delay(options, engine, error));
+    SL_TRY(sl_faults_read(&training->faults, options->fail, &job->mesh, training->steps, error));
     engine->error = error;
     SL_TRY(sl_replay_check(options, engine, &place, error));
     engine->recorded = options->journal_messages && !options->replay;
@@ -484,5 +419,6 @@ void sl_training_close(struct sl_training *training) {
     sl_store_free(&training->notes);
     sl_trace_file_free(&training->trace);
     sl_checkpoints_close(&training->checkpoints);
+    sl_faults_free(&training->faults);
     free_notes(training);
 }

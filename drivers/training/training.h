@@ -6,6 +6,7 @@
 #define SL_DRIVERS_TRAINING_TRAINING_H
 
 #include "drivers/memory/memory_report.h"
+#include "drivers/training/faults.h"
 #include "drivers/training/heading.h"
 #include "drivers/training/job.h"
 #include "drivers/training/choices/learning_rate.h"
@@ -72,6 +73,7 @@ struct sl_training {
     /* Set by the functions below. */
     struct sl_checkpoints checkpoints;
     char *const *words; /* command to replay this run; NULL: not needed */
+    struct sl_faults faults;
     /* Per coordinate, [noted]; `trained`: number of parameters not frozen, at the first coordinate of each stage
      * rank. */
     int noted;

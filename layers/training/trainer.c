@@ -27,6 +27,7 @@ struct sl_trainer {
     struct sl_metrics *counts;              /* metrics: [leaves] of this coordinate, then [coordinates, leaves] */
     struct sl_pass_sums sums;               /* sums of the step's passes */
     bool lost;                              /* whether gradients of the last step were not finite, on any coordinate */
+    bool diverged;                          /* whether a step has failed because values were not finite */
 };
 
 static const struct sl_group *data_of(const struct sl_trainer *t) { return &t->updates.sums; }
@@ -326,6 +327,7 @@ static int run_pass(struct sl_trainer *t, const struct sl_batch *batch, int pass
 }
 
 double sl_trainer_norm(const struct sl_trainer *t) { return t->updates.norm; }
+bool sl_trainer_diverged(const struct sl_trainer *t) { return t->diverged; }
 const struct sl_pipeline *sl_trainer_pipeline(const struct sl_trainer *t) { return t->pipeline; }
 struct sl_parameters *sl_trainer_parameters(struct sl_trainer *t) { return &t->parameters; }
 struct sl_spmd *sl_trainer_self(const struct sl_trainer *t) { return t->self; }
@@ -369,6 +371,7 @@ static int check_finite(struct sl_trainer *t, const struct sl_batch *batch, cons
     if (t->options.ignore_nan) return SL_OK;
     const bool clips = t->options.clip > 0.0f, loss = !isfinite(metrics->loss);
     if (!loss && (clips ? isfinite(t->updates.norm) : !t->lost)) return SL_OK;
+    t->diverged = true;
     SL_TRY(find_first(t, batch, first));
     return sl_fail(t->self, SL_FAILED,
                    "%s of step %lld %s not finite: a smaller learning rate may help (a program of one's own may go on "

@@ -88,6 +88,8 @@ void sl_trainer_set_learning_rate(struct sl_trainer *trainer, float learning_rat
 
 /* Norm of all gradients of the last step, before clipping; 0 if gradients are not clipped. */
 double sl_trainer_norm(const struct sl_trainer *trainer);
+/* Whether a step has failed because its loss or gradients were not finite. */
+bool sl_trainer_diverged(const struct sl_trainer *trainer);
 /* The trainer's pipeline, for predictions after an evaluation. */
 const struct sl_pipeline *sl_trainer_pipeline(const struct sl_trainer *trainer);
 /* The trainer's parameters, for other pipelines and for checkpoints. The trainer owns them. */

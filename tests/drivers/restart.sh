@@ -156,8 +156,15 @@ if [ -n "$fail_io" ]; then
         LD_PRELOAD=$fail_io IO_CALL=$1 IO_NTH=$(($(cat count) / 2 + 1)) IO_ERROR=EIO "$driver" $small --mesh model=2 --schedule 1f1b \
             --steps $steps --save saved --save-every 6 --restart 20 >out 2>err
         status=$?
-        [ $status = 0 ] && [ "$(grep -c 'the run ended with status 3; restart [0-9]* of 20 goes on from ' err)" -ge 4 ] && same whole
-        point "a coordinate fails in $1: the run is started again, to the same bytes"
+        [ $status = 0 ] && [ "$(restarts)" = 1 ] && grep -q 'the run ended with status 3; restart 1 of 20 goes on from .*, in the same process$' err &&
+            same whole
+        point "a coordinate fails in $1: it starts again in its process, to the same bytes"
+        rm -rf saved
+        LD_PRELOAD=$fail_io IO_CALL=$1 IO_NTH=$(($(cat count) / 2 + 1)) IO_AFTER=1 IO_ERROR=EIO "$driver" $small --mesh model=2 --schedule 1f1b \
+            --steps $steps --save saved --save-every 6 --restart 40 >out 2>err
+        status=$?
+        [ $status = 0 ] && [ "$(grep -c 'in the same process$' err)" -ge 4 ] && [ "$(grep -c 'goes on from saved/step-[0-9]*.safetensors$' err)" -ge 4 ] && same whole
+        point "it fails there again and again: another process takes over"
     }
     for call in fallocate fsync rename; do killed_before $call; done # the watcher makes no such calls
     fails_in $call

@@ -59,6 +59,7 @@ struct sl_training_options {
     int journal_every;                       /* steps between records in the journal; 0: as 1 */
     int journal_messages;                    /* number of steps whose messages stay in the journal; 0: none */
     const char *replay;                      /* "COORDINATE@STEP"; NULL: not a replay */
+    const char *fail;                        /* "2@17": coordinates that are to fail; NULL: none */
     double progress_every;                   /* seconds between progress lines */
     int log_every;                           /* steps between printed lines; 0: the driver's choice */
     bool check_replicas, profile, advice;

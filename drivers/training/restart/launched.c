@@ -88,13 +88,15 @@ int sl_launched_ended(const struct sl_launched *m, int *rank) {
     return ended;
 }
 
-int sl_launched_wait(const struct sl_launched *m, bool ends, const int other[2], double seconds) {
+int sl_launched_wait(const struct sl_launched *m, bool ends, const int other[SL_EARS], double seconds) {
     const int watched = ends ? m->count : 0;
-    struct pollfd list[2 + watched];
-    for (int i = 0; i < 2; i++) list[i] = (struct pollfd){other[i], POLLIN, 0};
-    for (int i = 0; i < watched; i++) list[2 + i] = (struct pollfd){m->list[i].descriptor, POLLIN, 0};
-    if (poll(list, (nfds_t)watched + 2, seconds < 0 ? -1 : (int)(1e3 * seconds)) <= 0) return -1;
-    return list[0].revents & POLLIN ? 0 : list[1].revents & POLLIN ? 1 : -1;
+    struct pollfd list[SL_EARS + watched];
+    for (int i = 0; i < SL_EARS; i++) list[i] = (struct pollfd){other[i], POLLIN, 0};
+    for (int i = 0; i < watched; i++) list[SL_EARS + i] = (struct pollfd){m->list[i].descriptor, POLLIN, 0};
+    if (poll(list, (nfds_t)(SL_EARS + watched), seconds < 0 ? -1 : (int)(1e3 * seconds)) <= 0) return -1;
+    for (int i = 0; i < SL_EARS; i++)
+        if (list[i].revents & POLLIN) return i;
+    return -1;
 }
 
 static void kill_below(pid_t process, void *arg) {

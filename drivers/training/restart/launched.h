@@ -22,10 +22,12 @@ struct sl_launched {
 void sl_launched_find(struct sl_launched *launched, pid_t launcher, const char *program);
 /* Returns the number of listed processes that have ended. *RANK becomes the rank of the first of them. */
 int sl_launched_ended(const struct sl_launched *launched, int *rank);
-/* Waits until one of the two descriptors OTHER can be read (a negative one never can), until SECONDS are over
- * (negative: no limit), or, if ENDS, until a listed process ends. Returns the number, 0 or 1, of a descriptor that can
- * be read; -1: neither can. */
-int sl_launched_wait(const struct sl_launched *launched, bool ends, const int other[2], double seconds);
+enum { SL_EARS = 3 };
+
+/* Waits until one of the descriptors OTHER can be read (a negative one never can), until SECONDS are over (negative: no
+ * limit), or, if ENDS, until a listed process ends. Returns the number of the first descriptor that can be read; -1:
+ * none can. */
+int sl_launched_wait(const struct sl_launched *launched, bool ends, const int other[SL_EARS], double seconds);
 /* Kills LAUNCHER and all processes below it by SIGKILL. */
 void sl_launched_kill(pid_t launcher);
 void sl_launched_free(struct sl_launched *launched);

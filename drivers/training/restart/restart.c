@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "drivers/training/restart/command_file.h"
-#include "drivers/training/restart/launched.h"
 #include "drivers/training/restart/restart_internal.h"
+#include "drivers/training/restart/same_process.h"
 #include "layers/records/snapshot/protection_folder.h"
 
 /* Limits in seconds: time_to_end for a launcher's remaining processes to end by themselves, time_to_die for them to end
@@ -33,9 +33,10 @@ static const double time_to_see = 0.002, time_to_look_again = 0.5, time_to_rest 
 /* ---- a process ---- */
 
 /* Becomes the run, in the child process; it ends if PARENT ends. */
-static void become_run(const struct sl_watcher *w, pid_t parent, int told) {
+static void become_run(const struct sl_watcher *w, pid_t parent, int told, int line) {
     sigprocmask(SIG_SETMASK, &w->usual, NULL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (line >= 0) sl_same_process_inherit(line);
     if (getppid() != parent) _exit(SL_FAILED);
     if (w->launcher)
         execvp(w->argv[0], w->argv);
@@ -45,22 +46,52 @@ static void become_run(const struct sl_watcher *w, pid_t parent, int told) {
     _exit(write(told, &reason, sizeof reason) > 0 ? SL_FAILED : SL_BAD_INPUT);
 }
 
-/* Starts the command line as the process CHILD. If exec fails, the reason comes through a pipe, which a successful
+/* No longer listens to the run's process: it ends if it waits for an answer. */
+static void hang_up(struct sl_watcher *w) {
+    if (w->ear[2] >= 0) close(w->ear[2]);
+    w->ear[2] = -1;
+}
+
+/* Starts the command line as the process w->child. If exec fails, the reason comes through a pipe, which a successful
  * exec closes. */
-static int start(const struct sl_watcher *w, pid_t *child, struct sl_error *error) {
+static int start_process(struct sl_watcher *w, struct sl_error *error) {
     const char *name = w->launcher ? w->argv[0] : w->program;
     const pid_t parent = getpid();
-    int tell[2], reason = 0;
+    int tell[2], line[2] = {-1, -1}, reason = 0;
     if (pipe2(tell, O_CLOEXEC)) return sl_error_set(error, SL_FAILED, "--restart: no pipe: %s", strerror(errno));
-    *child = fork();
-    if (*child == 0) become_run(w, parent, tell[1]);
-    if (*child < 0) reason = errno;
+    hang_up(w);
+    if (!w->launcher && sl_same_process_open(line)) w->ear[2] = line[0];
+    const pid_t child = fork();
+    if (child == 0) become_run(w, parent, tell[1], line[1]);
+    if (child < 0) reason = errno;
     close(tell[1]);
-    if (*child > 0 && read(tell[0], &reason, sizeof reason) > 0) waitpid(*child, NULL, 0);
+    if (line[1] >= 0) close(line[1]);
+    if (child > 0 && read(tell[0], &reason, sizeof reason) > 0) waitpid(child, NULL, 0);
     close(tell[0]);
+    w->child = reason ? 0 : child;
+    w->resumed = w->found;
     if (!reason) return SL_OK;
-    return sl_error_set(error, *child > 0 && w->launcher ? SL_BAD_INPUT : SL_FAILED,
+    return sl_error_set(error, child > 0 && w->launcher ? SL_BAD_INPUT : SL_FAILED,
                         "--restart: %s cannot be started: %s", name, strerror(reason));
+}
+
+/* Starts a run: in the process of the last one if that stays. */
+static int start(struct sl_watcher *w, struct sl_error *error) {
+    w->here = w->stays;
+    w->stays = false;
+    if (!w->here) return start_process(w, error);
+    sl_same_process_answer(w->ear[2], w->found ? w->from : "");
+    return SL_OK;
+}
+
+/* Ends a process that stays, and has the directory's lock: it may be the reason why the run keeps nothing, or have been
+ * told to begin where it no longer can. */
+static void replace_process(struct sl_watcher *w) {
+    if (!w->stays) return;
+    w->stays = false;
+    kill(w->child, SIGKILL);
+    waitpid(w->child, NULL, 0);
+    w->child = 0;
 }
 
 /* ---- signals ---- */
@@ -78,13 +109,13 @@ static void hold_signals(struct sl_watcher *w) {
     w->ear[0] = signalfd(-1, &w->signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Handles a signal that may end the run, if one has arrived: passes it on to CHILD (0: none) unless it came from the
+/* Handles a signal that may end the run, if one has arrived: passes it on to the child unless it came from the
  * terminal, which has sent it to the child, too. */
-static void pass_on(struct sl_watcher *w, pid_t child) {
+static void pass_on(struct sl_watcher *w) {
     struct signalfd_siginfo info;
     if (read(w->ear[0], &info, sizeof info) != sizeof info || info.ssi_signo == SIGCHLD) return;
     w->asked = (int)info.ssi_signo;
-    if (child && info.ssi_code <= 0) kill(child, w->asked);
+    if (w->child && info.ssi_code <= 0) kill(w->child, w->asked);
 }
 
 /* Returns whether to end the run now: some of its processes have ended, the first at BEGAN, and there are steps in
@@ -99,33 +130,50 @@ static bool is_lost(const struct sl_watcher *w, const struct sl_launched *launch
 
 /* Returns the seconds until the watcher has to look again; negative: it need not, until something happens. */
 static double pause_of(const struct sl_watcher *w, bool starts, bool ends) {
-    if (*w->wanted) return time_to_see;
+    if (*w->wanted || (w->here && w->protects && sl_losses_run(&w->losses))) return time_to_see;
     if (starts || ends || (w->protects && sl_losses_run(&w->losses))) return time_to_look;
     return w->protects && *w->hosts.path ? time_to_look_again : -1;
 }
 
-/* Waits for the child and returns its status, as waitpid does. If there are steps in memory, it ends the child when a
- * process launched by the child ends, or when another mesh is wanted. */
-static int await_end(struct sl_watcher *w, pid_t child) {
+/* Takes the child's message, if it has not ended. The child stays if the run may start again as it is. */
+static void take_failure(struct sl_watcher *w) {
+    w->stays = sl_same_process_hear(w->ear[2], &w->failure) && !w->asked && !*w->wanted && !*w->back &&
+               w->restarts < w->checkpoints->restart;
+    if (!w->stays) hang_up(w);
+}
+
+/* Returns whether the child has ended, or stays after its coordinates have ended, and its STATUS, as waitpid does. */
+static bool has_ended(struct sl_watcher *w, int *status) {
+    *status = W_EXITCODE(w->failure.status, 0);
+    if (w->stays) return true;
+    const bool ended = waitpid(w->child, status, WNOHANG) == w->child;
+    if (ended) w->child = 0;
+    return ended;
+}
+
+/* Waits for the end of the run, and returns its status. If there are steps in memory, it ends the child when a process
+ * launched by the child ends, or when another mesh is wanted. */
+static int await_end(struct sl_watcher *w) {
     struct sl_launched launched = {0};
     const double begin = sl_now();
     double began = 0; /* when the first process ended; 0: all processes run */
     int status;
     w->lost = false;
-    while (waitpid(child, &status, WNOHANG) != child) {
+    while (!has_ended(w, &status)) {
         const bool starts = w->protects && w->launcher && launched.count < w->mesh.size && began == 0 &&
                             sl_now() < begin + time_to_start;
-        if (starts) sl_launched_find(&launched, child, w->program);
+        if (starts) sl_launched_find(&launched, w->child, w->program);
         if (w->protects && sl_losses_run(&w->losses)) sl_restart_note_step(w);
         const int heard = sl_launched_wait(&launched, began == 0, w->ear, pause_of(w, starts, began > 0));
-        if (heard == 0) pass_on(w, child);
+        if (heard == 0) pass_on(w);
         if (heard == 1) sl_restart_take_request(w);
+        if (heard == 2) take_failure(w);
         if (w->protects) sl_restart_look_at_hosts(w);
         if (heard < 0 && began == 0 && sl_launched_ended(&launched, &w->rank)) began = sl_now();
         const bool dies = began > 0 && is_lost(w, &launched, began);
         if (w->lost || (!dies && !sl_restart_is_due(w))) continue;
         w->lost = true;
-        sl_launched_kill(child);
+        sl_launched_kill(w->child);
     }
     sl_losses_begin(&w->losses, began > 0 ? began : sl_now());
     sl_launched_free(&launched);
@@ -137,8 +185,8 @@ static int await_end(struct sl_watcher *w, pid_t child) {
 /* Waits for a moment, or until a signal comes. */
 static void rest(struct sl_watcher *w) {
     const struct sl_launched none = {0};
-    const int ear[] = {w->ear[0], -1};
-    if (sl_launched_wait(&none, false, ear, w->protects ? time_to_see : time_to_rest) == 0) pass_on(w, 0);
+    const int ear[SL_EARS] = {w->ear[0], -1, -1};
+    if (sl_launched_wait(&none, false, ear, w->protects ? time_to_see : time_to_rest) == 0) pass_on(w);
 }
 
 static bool has_children(void) {
@@ -169,6 +217,7 @@ static void await_rest(struct sl_watcher *w) {
 
 /* Waits for a limited time until the directory is unlocked. If it stays locked, the next run reports the lock. */
 static void await_lock(struct sl_watcher *w) {
+    if (w->stays) return; /* it has the lock */
     const double end = sl_now() + time_to_unlock;
     const int directory = open(w->checkpoints->save, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     while (directory >= 0 && !w->asked && flock(directory, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK && sl_now() < end)
@@ -260,7 +309,7 @@ static bool take_mesh(struct sl_watcher *w, const char *mesh, struct sl_error *e
     if (w->launcher) await_rest(w);
     await_lock(w);
     if (w->asked || sl_restart_take_mesh(w, mesh, error)) return false;
-    const bool found = find_checkpoint(w);
+    const bool found = w->found = find_checkpoint(w);
     is_stuck(w);
     describe_place(w, found, place);
     sl_restart_complete(w, found);
@@ -289,22 +338,24 @@ static bool go_back(struct sl_watcher *w, const char *end, struct sl_error *erro
     return take_mesh(w, mesh, error);
 }
 
-/* Whether to start the run again, after RESTARTS restarts; reports the decision. */
-static bool goes_on(struct sl_watcher *w, int status, int restarts, struct sl_error *error) {
+/* Whether to start the run again; reports the decision. */
+static bool goes_on(struct sl_watcher *w, int status, struct sl_error *error) {
     const int most = w->checkpoints->restart;
     char end[120];
     describe_end(w, status, end, sizeof end);
     if (*w->back && !w->asked && exit_status(status) != SL_OK) return go_back(w, end, error);
     if (is_over(w, status)) return false;
     if (*w->wanted) return resize(w, error);
-    if (restarts == most) {
+    if (w->restarts == most) {
         sl_remark("%s; it was started again as often as --restart %d allows", end, most);
         return false;
     }
     if (w->launcher) await_rest(w);
     await_lock(w);
     if (w->asked) return false;
-    const bool found = find_checkpoint(w), stuck = is_stuck(w);
+    const bool found = w->found = find_checkpoint(w), stuck = is_stuck(w);
+    if (w->stays) sl_remark("%s", w->failure.message);
+    if (stuck || (w->resumed && !found)) replace_process(w);
     char why[2 * MESH_TEXT] = "", place[SL_MAX_PATH], mesh[MESH_TEXT];
     describe_place(w, found, place);
     if (sl_restart_mesh_of_hosts(w, mesh)) {
@@ -317,7 +368,8 @@ static bool goes_on(struct sl_watcher *w, int status, int restarts, struct sl_er
     }
     sl_restart_complete(w, found);
     count_loss(w, SL_LOST_BY_DEATH, found);
-    sl_remark("%s; restart %d of %d goes on from %s%s", end, restarts + 1, most, place, why);
+    sl_remark("%s; restart %d of %d goes on from %s%s%s", end, w->restarts + 1, most, place, why,
+              w->stays ? ", in the same process" : "");
     return true;
 }
 
@@ -353,21 +405,26 @@ static bool takes_over(struct sl_watcher *w) {
 }
 
 static int supervise(struct sl_watcher *w, struct sl_error *error) {
-    int restarts = 0, status, before;
+    int status, before;
     bool again;
     w->before = w->last = sl_checkpoint_last_step(w->checkpoints->save);
-    sl_restart_complete(w, takes_over(w));
+    w->found = takes_over(w);
+    sl_restart_complete(w, w->found);
     sl_losses_begin(&w->losses, sl_now());
     do {
-        pid_t child = 0;
         before = w->losses.count[SL_LOST_BY_RESIZE];
         w->noted = false;
         w->stale = w->protects ? sl_protection_step(w->checkpoints->save) : -1;
-        SL_TRY(start(w, &child, error));
-        status = await_end(w, child);
-        again = goes_on(w, status, restarts, error);
-        restarts += again && w->losses.count[SL_LOST_BY_RESIZE] == before;
+        SL_TRY(start(w, error));
+        w->again = true;
+        status = await_end(w);
+        again = goes_on(w, status, error);
+        w->restarts += again && w->losses.count[SL_LOST_BY_RESIZE] == before;
     } while (again);
+    if (w->stays) { /* it ends by itself */
+        hang_up(w);
+        waitpid(w->child, &status, 0);
+    }
     sl_restart_answer(w, "the run has ended");
     return exit_status(status);
 }
@@ -378,7 +435,7 @@ int sl_restart(const struct sl_options *options, const char *command, const stru
                            .checkpoints = checkpoints,
                            .command = command,
                            .engine = common->engine,
-                           .ear = {-1, -1},
+                           .ear = {-1, -1, -1},
                            .answer = -1,
                            .memory = -1,
                            .foreign = -1};

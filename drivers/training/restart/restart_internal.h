@@ -7,6 +7,7 @@
 
 #include "drivers/training/restart/control.h"
 #include "drivers/training/restart/hosts.h"
+#include "drivers/training/restart/launched.h"
 #include "drivers/training/restart/losses.h"
 #include "drivers/training/restart/restart.h"
 
@@ -39,8 +40,17 @@ struct sl_watcher {
     double bytes;           /* and the bytes of its tensors */
     int64_t before;         /* steps of the latest checkpoint before the first run; -1: none */
     sigset_t signals, usual;
-    int ear[2]; /* descriptors to read signals and requests from; negative: none */
-    int asked;  /* the terminating signal that has arrived; 0: none */
+    /* Descriptors to read signals, requests, and messages of the run's process from; negative: none. */
+    int ear[SL_EARS];
+    pid_t child;             /* the run's process; 0: none */
+    bool found;              /* the next run begins at `from` */
+    bool resumed;            /* the process was told to, when it was started */
+    bool stays;              /* its coordinates have ended, and it waits for an answer */
+    bool here;               /* they were started again in this process */
+    bool again;              /* a run has been started before */
+    int restarts;            /* so far */
+    struct sl_error failure; /* why they have ended */
+    int asked;               /* the terminating signal that has arrived; 0: none */
     /* A request for another mesh: */
     char wanted[MESH_TEXT]; /* "": there is none */
     int64_t after;          /* the step in memory when it came: the run ends with the next one, */

