@@ -123,19 +123,16 @@ learn="train $own --batch 8 --steps 60 --lr 0.01 --mesh data=1 --save"
 call $learn latent
 call $learn grouped --attention gqa --kv-heads 2 --window 150
 for options in '--params latent' '--params latent --storage bf16 --samples 3 --in-flight 2' \
+    '--params latent --cache expanded --storage bf16 --samples 3 --in-flight 2' '--params latent --threads 2' \
     '--params grouped --threads 2' '--params grouped --samples 3'; do
-    case $options in *latent*) form='--cache expanded' ;; *) form= ;; esac # over context the default
     options="$options --length 500"
-    call generate --json --temperature 0 --mesh data=1 $form $options --prompt "$long"
+    call generate --json --temperature 0 --mesh data=1 $options --prompt "$long"
     sed -n 's/.*"tokens":\(\[[^]]*\]\).*/\1/p' out >single
     continues --mesh data=1,context=2 $options --prompt "$long"
     continues --mesh context=3,pipe=2 $options --prompt "$long"
     continues --mesh context=2,tensor=2 $options --prompt "$long"
 done
-for mesh in data=1 data=1,context=3; do
-    call generate --json --temperature 0 --mesh $mesh --params grouped --length 500 --prompt "$long" --logits logits.$mesh
-done
-[ $status = 0 ] && python3 - logits.data=1 logits.data=1,context=3 <<'EOT'
+cat >near.py <<'EOT'
 import array
 import struct
 import sys
@@ -148,8 +145,14 @@ for path in sys.argv[1:]:
 assert len(found[0]) == len(found[1]) == 499 * 128
 assert max(abs(a - b) for a, b in zip(*found)) < 1e-4 < max(map(abs, found[0]))
 EOT
-point 'logits as on one coordinate'
-call train $own --batch 8 --steps 2 --sample-every 2 --cache expanded --length 200 --temperature 0 --json --mesh data=1
+for params in grouped latent; do
+    for mesh in data=1 data=1,context=3; do
+        call generate --json --temperature 0 --mesh $mesh --params $params --length 500 --prompt "$long" --logits logits.$mesh
+    done
+    [ $status = 0 ] && python3 near.py logits.data=1 logits.data=1,context=3
+    point "logits as on one coordinate: $params"
+done
+call train $own --batch 8 --steps 2 --sample-every 2 --length 200 --temperature 0 --json --mesh data=1
 grep '"tokens":\[' out >single
 call train $own --batch 8 --steps 2 --sample-every 2 --length 200 --temperature 0 --json --mesh data=2,context=2
 grep '"tokens":\[' out >several
@@ -236,9 +239,6 @@ call train $own $two --context-by latents --attention gqa
 point 'refused: latents of attention without them, by name'
 wrong 'mesh axis "context": each of its 5 coordinates has 2 blocks' evaluate --data text --params run --mesh data=1,context=5
 wrong '--context-by: is read only with --mesh context=2 or more' evaluate --data text --params run --context-by heads
-call generate --params run --prompt jack --cache latent $two
-[ $status = 2 ] && [ ! -s out ] && [ "$(wc -l <err)" = 1 ] && grep -q 'choose --cache expanded' err
-point 'refused: latent caches over context'
 wrong '--context-by: "rings" is not one of gather|ring|heads|latents' train $own $two --context-by rings
 wrong '--context-by: is read only with --mesh context=2 or more' train $own --context-by gather
 wrong '--context-by: is read only with --mesh context=2 or more' train $own --mesh context=1 --context-by ring

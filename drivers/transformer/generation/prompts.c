@@ -53,7 +53,7 @@ const struct sl_option transformer_generation_table[] = {
     {"cache", SL_OPTION_CHOICE, FIELD(cache), .value = "latent|expanded", .keep = SL_KEPT_FREE,
      .read = "attention=mla&sample-every|attention=mla&@generate",
      .help = "the data stored for earlier tokens: the latent and the shared rotary key, or the keys and values of all "
-             "heads, the default over an axis context"},
+             "heads"},
     {0},
 };
 
@@ -71,9 +71,7 @@ int transformer_in_flight(const struct transformer_job *job) {
 }
 
 enum sl_cache_form transformer_cache(const struct transformer_job *job) {
-    const bool chosen = sl_option_given(job->config->common.command, "cache");
-    const bool divided = sl_mesh_axis_size(&job->job.mesh, sl_context_axis) > 1;
-    return job->adapters || (divided && !chosen) ? SL_CACHE_EXPANDED : (enum sl_cache_form)job->config->cache;
+    return job->adapters ? SL_CACHE_EXPANDED : (enum sl_cache_form)job->config->cache;
 }
 
 int transformer_groups(const struct transformer_job *job) {

@@ -278,9 +278,17 @@ SL_INLINE void expand_means(const struct query *query, const struct group *group
 struct task {
     const float *q, *q_rope, *bias;
     const void *cache, *table;
-    float *o;
-    size_t seen;
+    float *o, *logsum; /* logsum [heads, rows], from the query's row on; NULL: not wanted */
+    size_t rows, seen;
 };
+
+/* Writes the logsums of a group's heads to rows of LOGSUM [heads, rows]. */
+SL_INLINE void leave_logsums(const struct query *query, const struct group *group, size_t rows, float *logsum) {
+    for (size_t head = group->first; head < group->end; head++) {
+        const size_t lane = (head - group->first) * query->pack;
+        logsum[head * rows] = group->largest[lane] * log_2 + sl_log(group->sum[lane]);
+    }
+}
 
 /* Computes groups [FIRST, END) over all visible rows; ROOM [KEYS, depth] is for widened rows. */
 SL_INLINE void attend(const struct query *query, const bool divided, const struct task *task, size_t first, size_t end,
@@ -303,6 +311,7 @@ SL_INLINE void attend(const struct query *query, const bool divided, const struc
     for (size_t g = first; g < end; g++) {
         const struct group group = group_of(query, g);
         expand_means(query, &group, task->table, task->bias, task->o);
+        if (task->logsum) leave_logsums(query, &group, task->rows, task->logsum);
     }
 }
 
@@ -332,12 +341,13 @@ static bool shares(const struct sl_latent_attention *shape, struct sl_crew *crew
 }
 
 static void forward_shared(const struct sl_latent_attention *shape, const float *q, const float *q_rope,
-                           const void *cache, const void *table, const float *bias, float *o, void *scratch,
-                           struct sl_crew *crew) {
+                           const void *cache, const void *table, const float *bias, float *o, float *logsum,
+                           void *scratch, struct sl_crew *crew) {
     const size_t columns = shape->heads * shape->width, rotated = shape->heads * shape->rope;
+    const size_t rows = shape->sequences * shape->queries;
     struct shared shared = {.query = query_in(shape, scratch)};
     shared.parts = smaller((size_t)sl_crew_threads(crew), smaller(MOST_PARTS, shared.query.groups));
-    for (size_t row = 0; row < shape->sequences * shape->queries; row++) {
+    for (size_t row = 0; row < rows; row++) {
         const size_t cached = row / shape->queries * shape->key_rows;
         shared.task = (struct task){.q = q + row * columns,
                                     .q_rope = rotated ? q_rope + row * rotated : q,
@@ -345,37 +355,33 @@ static void forward_shared(const struct sl_latent_attention *shape, const float 
                                     .cache = cached_row(shape->cached, cache, shared.query.depth, cached),
                                     .table = table,
                                     .o = o + row * columns,
-                                    .seen = shape->position + row % shape->queries + 1};
+                                    .logsum = logsum ? logsum + row : NULL,
+                                    .rows = rows,
+                                    .seen = smaller(shape->position + row % shape->queries + 1, shape->key_rows)};
         sl_crew_run(crew, (int)shared.parts, attend_part, &shared);
     }
 }
 
 /* ---- a query by several teams ---- */
 
-/* Writes the logsums of a group's heads to rows of LOGSUM [heads, rows]. */
-SL_INLINE void leave_logsums(const struct query *query, const struct group *group, size_t rows, float *logsum) {
-    for (size_t head = group->first; head < group->end; head++) {
-        const size_t lane = (head - group->first) * query->pack;
-        logsum[head * rows] = group->largest[lane] * log_2 + sl_log(group->sum[lane]);
-    }
-}
-
 static void forward_divided(const struct sl_latent_attention *shape, const float *q, const float *q_rope,
-                            const void *cache, const void *table, const float *bias, float *o, float *room) {
+                            const void *cache, const void *table, const float *bias, float *o, float *logsum,
+                            float *room) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
     const size_t latent = shape->latent, rows = sequences * queries, each = rows * heads;
     const enum sl_dtype cached = shape->cached;
     const size_t groups = query_of(shape, true).groups, most = position + queries;
     const size_t keys = keys_of_part(most, KEYS, rows * groups, each * (width + 1)), parts = (most + keys - 1) / keys;
-    float *const all = parts > 1 ? sl_device.room() : o, *const logsums = all + parts * each * width;
+    float *const all = parts > 1 ? sl_device.room() : o;
+    float *const logsums = parts > 1 ? all + parts * each * width : logsum;
     const float *const added = parts > 1 ? NULL : bias;
     for (size_t begin = 0; begin < rows * groups * parts; begin += SLOTS) {
         const size_t count = smaller(SLOTS, rows * groups * parts - begin);
         SL_ROWS(is_device_ptr(q, q_rope, cache, table, added, all, logsums, room)) /* only on GPUs */
         for (size_t slot = 0; slot < count; slot++) {
             const size_t unit = begin + slot, part = unit / (rows * groups), row = unit % (rows * groups) / groups;
-            const size_t seen = position + row % queries + 1, skipped = part * keys;
+            const size_t seen = smaller(position + row % queries + 1, key_rows), skipped = part * keys;
             const struct sl_latent_attention sizes = {sequences, queries, position, key_rows, heads,
                                                       width,     rope,    latent,   cached};
             struct query query = query_of(&sizes, true);
@@ -384,9 +390,9 @@ static void forward_divided(const struct sl_latent_attention *shape, const float
             query.rooms = room + slot * (floats + floats_of_rows(&query));
             query.rows = query.rooms + floats;
             const struct group group = group_of(&query, query.lead);
-            float *logsum = logsums + part * each + row;
+            float *own = logsums ? logsums + part * each + row : NULL;
             if (parts > 1 && skipped >= seen) {
-                for (size_t head = group.first; head < group.end; head++) logsum[head * rows] = -INFINITY;
+                for (size_t head = group.first; head < group.end; head++) own[head * rows] = -INFINITY;
                 continue;
             }
             const struct task task = {.q = q + row * (heads * width),
@@ -396,32 +402,33 @@ static void forward_divided(const struct sl_latent_attention *shape, const float
                                           cached_row(cached, cache, query.depth, row / queries * key_rows + skipped),
                                       .table = table,
                                       .o = all + part * each * width + row * (heads * width),
+                                      .logsum = own,
+                                      .rows = rows,
                                       .seen = smaller(seen - skipped, keys)};
             attend(&query, true, &task, query.lead, query.lead + 1, query.rows);
-            if (parts > 1) leave_logsums(&query, &group, rows, logsum);
         }
     }
-    if (parts > 1) merge_parts(parts, rows, heads, width, all, logsums, bias, o, NULL);
+    if (parts > 1) merge_parts(parts, rows, heads, width, all, logsums, bias, o, logsum);
 }
 
 static void forward(const struct sl_latent_attention *shape, const float *q, const float *q_rope, const void *cache,
-                    const void *table, const float *bias, float *o, void *scratch, void *queue) {
+                    const void *table, const float *bias, float *o, float *logsum, void *scratch, void *queue) {
     const size_t sequences = shape->sequences, queries = shape->queries, position = shape->position;
     const size_t key_rows = shape->key_rows, heads = shape->heads, width = shape->width, rope = shape->rope;
     const size_t latent = shape->latent, rows = sequences * queries;
     const enum sl_dtype cached = shape->cached;
     float *room = scratch;
     if (SL_CREWS && shares(shape, queue)) {
-        forward_shared(shape, q, q_rope, cache, table, bias, o, scratch, queue);
+        forward_shared(shape, q, q_rope, cache, table, bias, o, logsum, scratch, queue);
         return;
     }
     if (divides(shape)) {
-        forward_divided(shape, q, q_rope, cache, table, bias, o, room);
+        forward_divided(shape, q, q_rope, cache, table, bias, o, logsum, room);
         return;
     }
     for (size_t first = 0; first < rows; first += SL_ABREAST) {
         const size_t count = smaller(SL_ABREAST, rows - first);
-        SL_ROWS(is_device_ptr(q, q_rope, cache, table, bias, o, room))
+        SL_ROWS(is_device_ptr(q, q_rope, cache, table, bias, o, logsum, room))
         for (size_t slot = 0; slot < count; slot++) {
             const size_t row = first + slot;
             const struct sl_latent_attention all = {sequences, queries, position, key_rows, heads,
@@ -433,7 +440,9 @@ static void forward(const struct sl_latent_attention *shape, const float *q, con
                                       .cache = cached_row(cached, cache, query.depth, row / queries * key_rows),
                                       .table = table,
                                       .o = o + row * (heads * width),
-                                      .seen = position + row % queries + 1};
+                                      .logsum = logsum ? logsum + row : NULL,
+                                      .rows = rows,
+                                      .seen = smaller(position + row % queries + 1, key_rows)};
             attend(&query, false, &task, 0, query.groups, query.rows);
         }
     }

@@ -12,8 +12,9 @@
 
 SL_BEGIN_C
 
-/* Query t of a sequence sees the latents [0, position + t] of its sequence s, whose rows begin at row s * key_rows of
- * the cache. A head's score is (q . key + q_rope . rotary key) / sqrt(width + rope). */
+/* Query t of a sequence sees the latents [0, position + t] of its sequence s, as far as there are such rows: they begin
+ * at row s * key_rows of the cache, and there are key_rows. A head's score is (q . key + q_rope . rotary key) /
+ * sqrt(width + rope). */
 struct sl_latent_attention {
     size_t sequences, queries; /* queries of each sequence */
     size_t position, key_rows;
@@ -29,10 +30,11 @@ struct sl_latent_kernels {
     /* Returns the bytes of forward's scratch. */
     size_t (*scratch)(const struct sl_latent_attention *shape);
     /* Writes o [sequences * queries, heads * width]. q has the shape of o; q_rope [sequences * queries, heads * rope];
-     * cache [rows, latent + rope], a rotary key after each latent; bias [heads * width] of the values. QUEUE: on CPUs
-     * NULL, or the calling thread's struct sl_crew, which helps and does not change the bits. */
+     * cache [rows, latent + rope], a rotary key after each latent; bias [heads * width] of the values. Writes logsum
+     * [heads, sequences * queries], the log of the sum of exp(score), unless it is NULL. QUEUE: on CPUs NULL, or the
+     * calling thread's struct sl_crew, which helps and does not change the bits. */
     void (*forward)(const struct sl_latent_attention *shape, const float *q, const float *q_rope, const void *cache,
-                    const void *table, const float *bias, float *o, void *scratch, void *queue);
+                    const void *table, const float *bias, float *o, float *logsum, void *scratch, void *queue);
 };
 
 extern const struct sl_latent_kernels sl_latent_kernels_v2, sl_latent_kernels_v3, sl_latent_kernels_v4;

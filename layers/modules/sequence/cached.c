@@ -111,14 +111,6 @@ int sl_plan_cached(struct sl_plan *plan, const struct sl_attention *shape, struc
     return sl_plan_group(plan, caches->axis, &cached->group);
 }
 
-/* A call whose positions are divided. */
-struct divided {
-    const struct sl_context *context;
-    const struct sl_attention *shape;
-    const struct sl_cached *cached;
-    const float *q, *q_rope;
-};
-
 /* Rows of a call that see the same keys of each coordinate, apart from a window that moves along with them. */
 struct piece {
     int sequence, position; /* of the first row */
@@ -126,63 +118,60 @@ struct piece {
 };
 
 /* Sets *PIECE to the rows after it; at first it is all zeros. Returns false at the end. */
-static bool next_piece(const struct divided *call, struct piece *piece) {
-    const int tokens = call->context->sequence, window = (int)call->shape->window;
+static bool next_piece(const struct sl_context *context, int window, struct piece *piece) {
+    const int tokens = context->sequence;
     const size_t row = piece->row + piece->rows;
-    if (row == (size_t)call->context->rows) return false;
+    if (row == (size_t)context->rows) return false;
     const int sequence = (int)row / tokens, place = (int)row % tokens;
-    const int position = sl_first_position(call->context, sequence) + place, first = position + 1 - window;
-    int rows = sl_caches_piece(call->context->caches, position, tokens - place);
-    if (window) rows = first >= 0 ? sl_caches_piece(call->context->caches, first, rows) : -first < rows ? -first : rows;
+    const int position = sl_first_position(context, sequence) + place, first = position + 1 - window;
+    int rows = sl_caches_piece(context->caches, position, tokens - place);
+    if (window) rows = first >= 0 ? sl_caches_piece(context->caches, first, rows) : -first < rows ? -first : rows;
     *piece = (struct piece){sequence, position, row, (size_t)rows};
     return true;
 }
 
-/* Attends to this coordinate's keys. */
-static void attend_piece(const struct divided *call, const struct piece *piece) {
-    const struct sl_context *context = call->context;
+/* Sets *PART to the keys of this coordinate that PIECE sees. Returns false if it sees none. */
+static bool find_part(const struct sl_context *context, int window, const struct piece *piece,
+                      struct sl_cached_part *part) {
     const struct sl_caches *caches = context->caches;
-    const size_t heads = call->shape->heads, columns = heads * call->shape->width,
-                 size = sl_dtype_size(caches->storage);
-    const int window = (int)call->shape->window, first = window ? piece->position + 1 - window : 0;
+    const int first = window ? piece->position + 1 - window : 0;
     const bool moves = first >= 0 && window && sl_caches_have(caches, first);
     const int seen = sl_caches_before(caches, piece->position), begin = first > 0 ? sl_caches_before(caches, first) : 0;
     const size_t skipped = moves ? 0 : (size_t)begin; /* keys that no row sees */
     const bool own = sl_caches_have(caches, piece->position);
-    float *const o = (float *)sl_at(context, &call->cached->o) + piece->row * columns;
-    float *const logsum = (float *)sl_at(context, &call->cached->logsum) + piece->row * heads;
-    struct sl_attention shape = *call->shape;
-    const char *rows[3];
-    if (!own && begin >= seen) {
-        context->kernels->fill(piece->rows * columns, 0.0f, o);
-        context->kernels->fill(piece->rows * heads, -INFINITY, logsum);
+    *part = (struct sl_cached_part){.sequence = sl_cached_sequence(context) + piece->sequence,
+                                    .row = piece->row,
+                                    .rows = piece->rows,
+                                    .first = skipped,
+                                    .position = (size_t)seen - skipped,
+                                    .keys = (size_t)(own ? caches->positions : seen) - skipped,
+                                    .window = moves ? (size_t)(seen - begin + 1) : 0};
+    return own || begin < seen;
+}
+
+/* Attends to this coordinate's keys. */
+static void attend_piece(const struct sl_context *context, const struct sl_attention *shape,
+                         const struct sl_cached *cached, const struct piece *piece, sl_attend_part *attend,
+                         const void *arg) {
+    const size_t heads = shape->heads, columns = heads * shape->width;
+    float *const o = (float *)sl_at(context, &cached->o) + piece->row * columns;
+    float *const logsum = (float *)sl_at(context, &cached->logsum) + piece->row * heads;
+    struct sl_cached_part part;
+    if (find_part(context, (int)shape->window, piece, &part)) {
+        attend(context, arg, &part, o, logsum);
         return;
     }
-    for (int i = 0; i < 3; i++) {
-        const int number = i == 0 ? call->cached->k : i == 1 ? call->cached->v : call->cached->k_rope;
-        rows[i] = i == 2 && !shape.rope
-                      ? NULL
-                      : (const char *)sl_cache_rows(caches, number, sl_cached_sequence(context) + piece->sequence) +
-                            skipped * caches->cache[number].columns * size;
-    }
-    shape.sequences = 1;
-    shape.queries = piece->rows;
-    shape.position = (size_t)seen - skipped;
-    shape.key_rows = (size_t)(own ? caches->positions : seen) - skipped;
-    shape.keys = caches->storage;
-    shape.window = moves ? (size_t)(seen - begin + 1) : 0;
-    context->kernels->attention->forward(&shape, call->q + piece->row * columns,
-                                         shape.rope ? call->q_rope + piece->row * heads * shape.rope : NULL, rows[0],
-                                         rows[1], rows[2], sl_out_f32(o), logsum);
+    context->kernels->fill(piece->rows * columns, 0.0f, o);
+    context->kernels->fill(piece->rows * heads, -INFINITY, logsum);
 }
 
 /* Merges the coordinates' results in their order, so that all coordinates have the same bits. */
-static void merge_piece(const struct divided *call, const struct piece *piece, float *o, float *logsum) {
-    const struct sl_context *context = call->context;
-    const size_t heads = call->shape->heads, columns = heads * call->shape->width, rows = (size_t)context->rows;
-    const float *const all_o = sl_at(context, &call->cached->all_o);
-    const float *const all_logsum = sl_at(context, &call->cached->all_logsum);
-    struct sl_attention shape = *call->shape;
+static void merge_piece(const struct sl_context *context, const struct sl_attention *all,
+                        const struct sl_cached *cached, const struct piece *piece, float *o, float *logsum) {
+    const size_t heads = all->heads, columns = heads * all->width, rows = (size_t)context->rows;
+    const float *const all_o = sl_at(context, &cached->all_o);
+    const float *const all_logsum = sl_at(context, &cached->all_logsum);
+    struct sl_attention shape = *all;
     shape.sequences = 1;
     shape.queries = piece->rows;
     o += piece->row * columns;
@@ -194,19 +183,51 @@ static void merge_piece(const struct divided *call, const struct piece *piece, f
                                            all_logsum + (i * rows + piece->row) * heads, o, logsum);
 }
 
-static int attend_divided(struct sl_context *context, const struct divided *call, struct sl_out to, float *logsum) {
-    const struct sl_group *peers = sl_group_of(context, call->cached->group);
-    const size_t rows = (size_t)context->rows, heads = call->shape->heads, columns = heads * call->shape->width;
-    const struct sl_cached *cached = call->cached;
-    for (struct piece piece = {0}; next_piece(call, &piece);) attend_piece(call, &piece);
+int sl_attend_parts(struct sl_context *context, const struct sl_attention *shape, const struct sl_cached *cached,
+                    sl_attend_part *attend, const void *arg, struct sl_out to, float *logsum) {
+    const struct sl_group *peers = sl_group_of(context, cached->group);
+    const size_t rows = (size_t)context->rows, heads = shape->heads, columns = heads * shape->width;
+    const int window = (int)shape->window;
+    for (struct piece piece = {0}; next_piece(context, window, &piece);)
+        attend_piece(context, shape, cached, &piece, attend, arg);
     SL_TRY(sl_communicate(context, sl_describe_all_gather(peers, SL_F32, sl_at(context, &cached->o),
                                                           sl_at(context, &cached->all_o), rows * columns)));
     SL_TRY(sl_communicate(context, sl_describe_all_gather(peers, SL_F32, sl_at(context, &cached->logsum),
                                                           sl_at(context, &cached->all_logsum), rows * heads)));
     float *const o = sl_out_floats(to);
-    for (struct piece piece = {0}; next_piece(call, &piece);) merge_piece(call, &piece, o, logsum);
+    for (struct piece piece = {0}; next_piece(context, window, &piece);)
+        merge_piece(context, shape, cached, &piece, o, logsum);
     sl_context_settle(context, columns, to);
     return SL_OK;
+}
+
+/* Queries, and caches of keys and values. */
+struct queries {
+    const struct sl_attention *shape;
+    const struct sl_cached *cached;
+    const float *q, *q_rope;
+};
+
+static void attend_to_keys(const struct sl_context *context, const void *arg, const struct sl_cached_part *part,
+                           float *o, float *logsum) {
+    const struct queries *queries = arg;
+    const struct sl_caches *caches = context->caches;
+    const int numbers[] = {queries->cached->k, queries->cached->v, queries->cached->k_rope};
+    const size_t size = sl_dtype_size(caches->storage);
+    struct sl_attention shape = *queries->shape;
+    const char *rows[] = {NULL, NULL, NULL};
+    for (int i = 0; i < (shape.rope ? 3 : 2); i++)
+        rows[i] = (const char *)sl_cache_rows(caches, numbers[i], part->sequence) +
+                  part->first * caches->cache[numbers[i]].columns * size;
+    shape.sequences = 1;
+    shape.queries = part->rows;
+    shape.position = part->position;
+    shape.key_rows = part->keys;
+    shape.keys = caches->storage;
+    shape.window = part->window;
+    context->kernels->attention->forward(&shape, queries->q + part->row * shape.heads * shape.width,
+                                         shape.rope ? queries->q_rope + part->row * shape.heads * shape.rope : NULL,
+                                         rows[0], rows[1], rows[2], sl_out_f32(o), logsum);
 }
 
 int sl_attend_cached(struct sl_context *context, const struct sl_attention *all, const struct sl_cached *cached,
@@ -214,7 +235,8 @@ int sl_attend_cached(struct sl_context *context, const struct sl_attention *all,
     const struct sl_caches *caches = context->caches;
     const size_t columns = all->heads * all->width, rotated = all->heads * all->rope;
     if (cached->group >= 0)
-        return attend_divided(context, &(struct divided){context, all, cached, q, q_rope}, o, logsum);
+        return sl_attend_parts(context, all, cached, attend_to_keys, &(struct queries){all, cached, q, q_rope}, o,
+                               logsum);
     for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
         const int sequence = sl_cached_sequence(context) + s;
         const size_t first = (size_t)s * (size_t)context->sequence;

@@ -47,6 +47,22 @@ int sl_plan_cached(struct sl_plan *plan, const struct sl_attention *shape, struc
 int sl_attend_cached(struct sl_context *context, const struct sl_attention *shape, const struct sl_cached *cached,
                      const float *q, const float *q_rope, struct sl_out o, float *logsum);
 
+/* Rows of a call, from ROW on, and keys of this coordinate that they see, if positions are divided. */
+struct sl_cached_part {
+    int sequence; /* in the caches */
+    size_t row, rows;
+    size_t first;          /* this coordinate's first key that a row sees */
+    size_t position, keys; /* row t sees the keys [0, position + t] from there on, but none from KEYS on */
+    size_t window;         /* as in struct sl_attention */
+};
+/* Writes attention of PART to O [rows, heads * width] and LOGSUM [heads, rows]. */
+typedef void sl_attend_part(const struct sl_context *context, const void *arg, const struct sl_cached_part *part,
+                            float *o, float *logsum);
+/* Writes attention as sl_attend_cached does, for divided positions, and in any form of caches: calls ATTEND for all
+ * parts, and merges the coordinates' results. */
+int sl_attend_parts(struct sl_context *context, const struct sl_attention *shape, const struct sl_cached *cached,
+                    sl_attend_part *attend, const void *arg, struct sl_out o, float *logsum);
+
 /* Type in which attention's backward of SHAPE reads its saved inputs, such as KEPT: the saved type if its kernels can,
  * otherwise SL_F32. */
 enum sl_dtype sl_attention_stored(const struct sl_context *context, const struct sl_attention *shape,

@@ -3,7 +3,8 @@
  * Expanded: keys and values of this coordinate's heads, and the rotary key. Latent: the latent and the rotary key, the
  * same on each coordinate along the axis; kv_up is absorbed into queries and outputs
  * (layers/kernels/attention/attention_latent.h). For this every coordinate has kv_up's columns of its own heads, in a
- * table computed when a run begins. If there are many queries, products with keys and values are cheaper: a prompt
+ * table computed when a run begins. If positions are divided, each coordinate attends to its own latents, and the
+ * results are merged. Otherwise, if there are many queries, products with keys and values are cheaper: a prompt
  * attends to its own keys and values, then to those of earlier cached tokens, expanded chunk by chunk. */
 #include "layers/modules/feedforward/products.h"
 #include "layers/modules/sequence/mla/mla_internal.h"
@@ -34,7 +35,7 @@ static int plan_chunk(struct mla *mla, struct sl_plan *plan) {
     const size_t rows = sl_plan_rows(plan), latent = (size_t)mla->shape.latent;
     const size_t chunk = (size_t)sl_mla_chunk(plan->sequence), keys = rows / (size_t)plan->sequence * chunk;
     sl_gemm_release(&mla->expansion);
-    if (!chunk) return SL_OK;
+    if (!chunk || plan->caches->parts > 1) return SL_OK;
     if (plan->caches->storage == SL_BF16)
         sl_plan_workspace(plan, chunk * (latent + mla->rope) * sizeof(float), &mla->widened);
     sl_plan_workspace(plan, keys * latent * sizeof(float), &mla->latents);
@@ -51,12 +52,14 @@ static int plan_latent(struct mla *mla, struct sl_plan *plan) {
     const size_t latent = (size_t)mla->shape.latent, table = 2 * latent * mla->columns;
     const struct sl_latent_attention shape =
         latent_shape(mla, (int)sl_plan_rows(plan), plan->sequence, plan->caches->storage);
+    const struct sl_attention attention = sl_mla_attention(mla, (int)sl_plan_rows(plan), plan->sequence);
     SL_TRY(sl_plan_cache(plan, latent + mla->rope, &mla->latents_cache));
     SL_TRY(sl_plan_cache_once(plan, table, &mla->table_cache));
     if (mla->group >= 0)
         SL_TRY(sl_plan_array(plan, (size_t)plan->rows * latent, SL_UNTIL_RETURN, &mla->kept[ALL_LATENT].values));
     sl_plan_workspace(plan, table * sizeof(float), &mla->kernel);
     sl_plan_workspace(plan, sl_kernels_select()->latent->scratch(&shape), &mla->scratch);
+    SL_TRY(sl_plan_cached(plan, &attention, &mla->expanded));
     return plan_chunk(mla, plan);
 }
 
@@ -64,10 +67,6 @@ int sl_mla_plan_caches(struct mla *mla, struct sl_plan *plan) {
     if (plan->caches->form == SL_CACHE_LATENT && mla->module.child[KV_UP]->children)
         return sl_error_set(plan->error, SL_BAD_INPUT, "%smla: latent caches take kernels without adapters",
                             plan->name);
-    if (plan->caches->form == SL_CACHE_LATENT && plan->caches->parts > 1)
-        return sl_error_set(plan->error, SL_BAD_INPUT,
-                            "%smla: latent caches are not divided over \"%s\" yet: choose --cache expanded", plan->name,
-                            plan->caches->axis);
     return plan->caches->form == SL_CACHE_LATENT ? plan_latent(mla, plan) : plan_expanded(mla, plan);
 }
 
@@ -77,12 +76,6 @@ static void append_all(const struct sl_context *context, int number, const float
 }
 
 /* ---- expanded ---- */
-
-/* The call's rows of TENSOR, which has COLUMNS, from sequence FIRST on. */
-static float *rows_from(const struct sl_module *module, const struct sl_context *context, enum tensor tensor, int first,
-                        size_t columns) {
-    return sl_mla_at(module, context, tensor) + (size_t)first * (size_t)context->sequence * columns;
-}
 
 static int attend_expanded(const struct sl_module *module, struct sl_context *context) {
     const struct mla *mla = sl_mla_of(module);
@@ -124,22 +117,47 @@ static int append_latents(const struct sl_module *module, struct sl_context *con
     return SL_OK;
 }
 
-static void attend_to_latents(const struct sl_module *module, struct sl_context *context) {
+/* Attends to the cached rows of SHAPE from sequence SEQUENCE of the caches on; the queries begin with the call's row
+ * ROW. LOGSUM may be NULL. */
+static void attend_to_rows(const struct sl_module *module, const struct sl_context *context,
+                           const struct sl_latent_attention *shape, int sequence, size_t row, float *o, float *logsum) {
     const struct mla *mla = sl_mla_of(module);
     const struct sl_caches *caches = context->caches;
+    context->kernels->latent->forward(
+        shape, sl_mla_at(module, context, QUERIES) + row * mla->columns,
+        mla->rope ? sl_mla_at(module, context, ROTATED_QUERIES) + row * mla->rotated : NULL,
+        sl_cache_rows(caches, mla->latents_cache, sequence), caches->cache[mla->table_cache].data,
+        sl_mla_bias(module, context, true), o, logsum, sl_at(context, &mla->scratch), context->queue);
+}
+
+static void attend_to_part(const struct sl_context *context, const void *arg, const struct sl_cached_part *part,
+                           float *o, float *logsum) {
+    const struct sl_module *module = arg;
+    struct sl_latent_attention shape =
+        latent_shape(sl_mla_of(module), (int)part->rows, (int)part->rows, context->caches->storage);
+    shape.position = part->position;
+    shape.key_rows = part->keys;
+    attend_to_rows(module, context, &shape, part->sequence, part->row, o, logsum);
+}
+
+static int attend_to_latents(const struct sl_module *module, struct sl_context *context) {
+    const struct mla *mla = sl_mla_of(module);
+    const struct sl_caches *caches = context->caches;
+    const struct sl_attention all = sl_mla_attention(mla, context->rows, context->sequence);
+    float *const o = sl_mla_at(module, context, OUTPUT);
+    if (mla->expanded.group >= 0)
+        return sl_attend_parts(context, &all, &mla->expanded, attend_to_part, module, sl_out_f32(o),
+                               sl_mla_at(module, context, LOGSUM));
     for (int s = 0, abreast; s < context->rows / context->sequence; s += abreast) {
+        const size_t row = (size_t)s * (size_t)context->sequence;
         abreast = sl_abreast(context, s);
         struct sl_latent_attention shape =
             latent_shape(mla, abreast * context->sequence, context->sequence, caches->storage);
         shape.position = (size_t)sl_first_position(context, s);
         shape.key_rows = (size_t)caches->positions;
-        context->kernels->latent->forward(
-            &shape, rows_from(module, context, QUERIES, s, mla->columns),
-            mla->rope ? rows_from(module, context, ROTATED_QUERIES, s, mla->rotated) : NULL,
-            sl_cache_rows(caches, mla->latents_cache, sl_cached_sequence(context) + s),
-            caches->cache[mla->table_cache].data, sl_mla_bias(module, context, true),
-            rows_from(module, context, OUTPUT, s, mla->columns), sl_at(context, &mla->scratch), context->queue);
+        attend_to_rows(module, context, &shape, sl_cached_sequence(context) + s, row, o + row * mla->columns, NULL);
     }
+    return SL_OK;
 }
 
 /* Copies the latents and rotary keys of each sequence's CHUNK tokens from FIRST on. */
@@ -202,8 +220,7 @@ static int attend_latent(const struct sl_module *module, struct sl_context *cont
     SL_TRY(append_latents(module, context, &cached));
     if (!sl_mla_absorbs(context->caches, context->sequence, context->position))
         return attend_to_chunks(module, context, cached);
-    attend_to_latents(module, context);
-    return SL_OK;
+    return attend_to_latents(module, context);
 }
 
 int sl_mla_attend_caches(const struct sl_module *module, struct sl_context *context) {

@@ -51,7 +51,7 @@ struct mla {
     struct sl_place leaf_keys; /* [leaves, rows, rope]: these parts */
     struct sl_place scratch;   /* scratch memory of attention: of backward, or of attention to latents */
     struct sl_place kernel;    /* kv_up's columns of own heads */
-    struct sl_cached expanded; /* caches of the expanded form */
+    struct sl_cached expanded; /* caches of the expanded form; merges attention to latents, too, if they are divided */
     /* Cache numbers of the latent form: [latent | rotated key], and kv_up in the kernels' layout. */
     int latents_cache, table_cache;
     struct sl_gemm expansion;                             /* product expanding latents: a chunk's, or all tokens' */
@@ -140,6 +140,7 @@ static inline int sl_mla_chunk(int sequence) {
 static inline bool sl_mla_absorbs(const struct sl_caches *caches, int sequence, int position) {
     const int chunk = sl_mla_chunk(sequence);
     if (!caches || caches->form != SL_CACHE_LATENT) return false;
+    if (caches->parts > 1) return true; /* each coordinate attends to its own cached tokens alone */
     return position == 0 ? sequence == 1 : !chunk || position % chunk;
 }
 /* Adds the call's tokens to the caches, and writes OUTPUT from all cached tokens. */

@@ -14,7 +14,7 @@ struct example {
     struct sl_latent_attention shape;
     size_t rows, columns;                      /* of all queries; of all heads */
     float *q, *q_rope, *cache, *kernel, *bias; /* kernel [latent, k | v], bias [k | v] */
-    float *table, *o;
+    float *table, *o, *logsum;
     uint16_t *stored; /* the cache as bf16, if it is stored so */
     char name[160];
 };
@@ -31,6 +31,7 @@ static struct example make(struct numbers *numbers, struct sl_latent_attention s
     e.bias = random_device_floats(numbers, 2 * e.columns, -1.0f, 1.0f);
     e.table = random_device_floats(numbers, s->latent * 2 * e.columns, -1.0f, 1.0f); /* results are overwritten */
     e.o = random_device_floats(numbers, e.rows * e.columns, -1.0f, 1.0f);
+    e.logsum = random_device_floats(numbers, e.rows * s->heads, -1.0f, 1.0f);
     for (size_t key = 0; key < keys; key++) { /* unseen keys are NaN */
         if (key % s->key_rows < s->position + s->queries) continue;
         for (size_t c = 0; c < depth; c++) e.cache[key * depth + c] = NAN;
@@ -45,7 +46,7 @@ static struct example make(struct numbers *numbers, struct sl_latent_attention s
 }
 
 static void release(struct example *e) {
-    float *const arrays[] = {e->q, e->q_rope, e->cache, e->kernel, e->bias, e->table, e->o};
+    float *const arrays[] = {e->q, e->q_rope, e->cache, e->kernel, e->bias, e->table, e->o, e->logsum};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) release_array(arrays[i]);
     release_array(e->stored);
 }
@@ -54,7 +55,7 @@ static void run_by(const struct sl_kernels *kernels, struct example *e, struct s
     float *scratch = device_floats(kernels->latent->scratch(&e->shape) / sizeof(float));
     kernels->latent->absorb(e->shape.latent, e->columns, e->kernel, e->shape.cached, e->table);
     kernels->latent->forward(&e->shape, e->q, e->q_rope, e->stored ? (const void *)e->stored : e->cache, e->table,
-                             e->bias + e->columns, e->o, scratch, crew);
+                             e->bias + e->columns, e->o, e->logsum, scratch, crew);
     release_array(scratch);
 }
 
@@ -109,9 +110,19 @@ static double tolerance(const struct sl_latent_attention *s, size_t keys, double
     return (2.0 * weight + 2.0 * (double)keys + (double)keys / 32.0 + (double)s->latent + 4.0) * 0x1p-24;
 }
 
+/* Returns the part of a score from the bias of the keys. */
+static double score_of_bias(const struct example *e, size_t row, size_t head) {
+    const struct sl_latent_attention *s = &e->shape;
+    double sum = 0;
+    for (size_t c = head * s->width; c < (head + 1) * s->width; c++)
+        sum += (double)e->q[row * e->columns + c] * e->bias[c];
+    return sum / sqrt((double)(s->width + s->rope));
+}
+
 static void check_head(const char *level, const struct example *e, size_t row, size_t head) {
     const struct sl_latent_attention *s = &e->shape;
-    const size_t seen = s->position + row % s->queries + 1, first = row / s->queries * s->key_rows;
+    const size_t all = s->position + row % s->queries + 1, first = row / s->queries * s->key_rows;
+    const size_t seen = all < s->key_rows ? all : s->key_rows;
     double *weight = array_of(seen, sizeof *weight), largest = -INFINITY, total = 0, magnitude = 0;
     for (size_t j = 0; j < seen; j++) {
         const struct sum one = score(e, row, head, first + j);
@@ -120,6 +131,9 @@ static void check_head(const char *level, const struct example *e, size_t row, s
         magnitude = fmax(magnitude, one.magnitude);
     }
     for (size_t j = 0; j < seen; j++) total += weight[j] = exp(weight[j] - largest);
+    const double logsum = largest + log(total) - score_of_bias(e, row, head);
+    expect_close("logsum", row, e->logsum[head * e->rows + row], logsum, 0.0,
+                 tolerance(s, seen, magnitude) * fmax(1.0, fabs(logsum)));
     for (size_t c = 0; c < s->width; c++) {
         const size_t at = row * e->columns + head * s->width + c;
         struct sum o = {0, 0};
@@ -182,6 +196,15 @@ static void any_number_of_keys_is_seen(void **state) {
               (struct sl_latent_attention){2, queries, positions[i], positions[i] + queries, heads, 8, 4, 16, SL_F32},
               1.0f);
     }
+}
+
+/* Queries beyond the last row see all rows: of one block, and of several. */
+static void rows_may_end_before_the_queries(void **state) {
+    (void)state;
+    struct numbers numbers = {8};
+    check(&numbers, (struct sl_latent_attention){1, 5, 20, 20, 8, 8, 4, 16, SL_F32}, 1.0f);
+    check(&numbers, (struct sl_latent_attention){2, 3, 700, 701, 4, 8, 4, 16, SL_F32}, 1.0f);
+    check(&numbers, (struct sl_latent_attention){2, 140, 60, 64, 3, 5, 2, 7, SL_F32}, 1.0f);
 }
 
 /* Products too wide for one piece: more than 64 heads; widths and latents that do not fill a vector. */
@@ -247,20 +270,27 @@ static void a_crew_changes_no_bit(void **state) {
         struct example e =
             make(&numbers, (struct sl_latent_attention){2, 2, s[4], s[4] + 2, s[0], s[1], s[2], s[3], cached}, 1.0f);
         float *alone = e.o, *shared = device_floats(e.rows * e.columns);
+        float *logsum = e.logsum, *shared_logsum = device_floats(e.rows * s[0]);
         FOR_EACH_LEVEL(kernels) {
             e.o = alone;
+            e.logsum = logsum;
             run(kernels, &e);
             e.o = shared;
+            e.logsum = shared_logsum;
             for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
                 struct sl_crew *crew = sl_crew_open(threads[t]);
                 memset(shared, 0, e.rows * e.columns * sizeof *shared);
+                memset(shared_logsum, 0, e.rows * s[0] * sizeof *shared_logsum);
                 run_by(kernels, &e, crew);
                 sl_crew_close(crew);
                 assert_memory_equal(shared, alone, e.rows * e.columns * sizeof *shared);
+                assert_memory_equal(shared_logsum, logsum, e.rows * s[0] * sizeof *logsum);
             }
         }
         e.o = alone;
+        e.logsum = logsum;
         release_array(shared);
+        release_array(shared_logsum);
         release(&e);
     }
 }
@@ -270,6 +300,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_the_oracle),
         cmocka_unit_test(any_number_of_keys_is_seen),
+        cmocka_unit_test(rows_may_end_before_the_queries),
         cmocka_unit_test(wide_shapes_equal_the_oracle),
         cmocka_unit_test(many_rows_equal_the_oracle),
         cmocka_unit_test(large_scores_do_not_overflow),
