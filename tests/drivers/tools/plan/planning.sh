@@ -154,6 +154,16 @@ for how in '--mesh data=128' '--mesh data=32,pipe=2,tensor=2 --schedule 1f1b --m
     point "128 coordinates: $how"
 done
 
+# Of more than 2000 layouts only the best meshes are tried with all schedules, and the best layout is that of its mesh.
+many='transformer train --model-dimension 32 --n-heads 8 --blocks 4 --layers-per-block 1 --sequence 8 --batch 128 --vocab-size 64'
+many="$many --machine wide.json --json --plan search --devices 32"
+call $many
+mesh=$(sed -n 's/.*"layout": *"\(--mesh [^ ]*\) .*/\1/p' out | head -n 1)
+values predicted_ms | sort -g | head -n 1 >pruned
+[ $status = 0 ] && [ -s pruned ] && grep -q '"pruned":[1-9]' out && call $many $mesh
+[ $status = 0 ] && grep -q '"pruned":0,' out && values predicted_ms | sort -g | head -n 1 | cmp -s - pruned
+point "the best of thousands of layouts: $mesh"
+
 # Weight gradients of frozen parameters are neither computed nor predicted.
 for freeze in '' '--freeze blocks.*'; do
     call $transformer --model-dimension 128 --plan search --mesh data=1,pipe=1,tensor=1 --schedule 1f1b --microbatches 1 $freeze --machine "$laptop" --json
