@@ -36,6 +36,47 @@ static void release(void *const *arrays, size_t count) {
 }
 #define RELEASE(...) release((void *const[]){__VA_ARGS__}, sizeof(void *[]){__VA_ARGS__} / sizeof(void *))
 
+/* ---- routing ---- */
+
+/* Returns whether expert E comes before expert OTHER: its logit is larger, or equal and its number is lower. */
+static bool comes_before(const float *logits, size_t e, size_t other) {
+    return logits[e] > logits[other] || (logits[e] == logits[other] && e < other);
+}
+
+static void expect_routed(const struct sl_routing *routing, const float *logits, const float *p, const int32_t *chosen,
+                          const float *gates) {
+    const size_t experts = routing->experts, choices = routing->choices;
+    double sum = 0, most = logits[chosen[0]], together = 0;
+    for (size_t e = 0; e < experts; e++) sum += exp(logits[e] - most);
+    for (size_t e = 0; e < experts; e++) {
+        size_t place = 0;
+        for (size_t other = 0; other < experts; other++) place += comes_before(logits, other, e);
+        if (place < choices) assert_int_equal(chosen[place], e);
+        expect_close("probability", e, p[e], exp(logits[e] - most) / sum, 1e-5, 0);
+        together += place < choices ? exp(logits[e] - most) : 0;
+    }
+    for (size_t k = 0; k < choices; k++)
+        expect_close("gate", k, gates[k], exp(logits[chosen[k]] - most) / (choices > 1 ? together : sum), 1e-5, 0);
+}
+
+/* Logits are multiples of 1/4, so that many are equal. */
+static void experts_of_the_largest_logits(void **state) {
+    (void)state;
+    struct numbers numbers = {4};
+    FOR_EACH_SHAPE(kernels, routing) {
+        const size_t count = routing->rows * routing->experts;
+        float *logits = random_device_floats(&numbers, count, -8, 8), *p = device_floats(count);
+        float *gates = device_floats(pairs_of(routing));
+        int32_t *chosen = device_array(pairs_of(routing), sizeof *chosen);
+        for (size_t i = 0; i < count; i++) logits[i] = floorf(logits[i] * 4) / 4;
+        kernels->route(routing, logits, p, chosen, gates);
+        for (size_t r = 0; r < routing->rows; r++)
+            expect_routed(routing, logits + r * routing->experts, p + r * routing->experts,
+                          chosen + r * routing->choices, gates + r * routing->choices);
+        RELEASE(logits, p, gates, chosen);
+    }
+}
+
 /* ---- balance ---- */
 
 static void balance_is_counted(void **state) {
@@ -254,6 +295,7 @@ static void rows_go_to_experts_and_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_of_the_largest_logits),
         cmocka_unit_test(balance_is_counted),
         cmocka_unit_test(gradients_of_logits),
         cmocka_unit_test(rows_go_to_experts_and_back),
