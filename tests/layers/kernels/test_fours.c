@@ -313,11 +313,43 @@ static void rows_may_lie_anywhere(void **state) {
     }
 }
 
+/* Sums of whole numbers are exact in any order. The mean is that of rows of which these are parts. */
+static void rows_are_summed_and_centered(void **state) {
+    (void)state;
+    enum { ROWS = 21, MOST_COLS = 133, FLOATS = ROWS * MOST_COLS + 1, PARTS = 3 };
+    static const size_t sizes[] = {1, 5, 61, 64, 65, MOST_COLS};
+    FOR_EACH_LEVEL(kernels) {
+        float *x = device_floats(FLOATS), *y = device_floats(FLOATS), *sums = device_floats(ROWS + 1);
+        float *want = floats(FLOATS), want_sums[ROWS + 1];
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            const size_t cols = sizes[s];
+            sl_device.settle(NULL);
+            for (size_t i = 0; i < FLOATS; i++) x[i] = (float)((int)(i * 37 % 101) - 40);
+            for (size_t r = 0; r < ROWS; r++) {
+                want_sums[r] = 0.0f;
+                for (size_t c = 0; c < cols; c++) want_sums[r] += x[r * cols + c];
+                for (size_t i = r * cols; i < (r + 1) * cols; i++)
+                    want[i] = x[i] - want_sums[r] / (float)(PARTS * cols);
+            }
+            want[ROWS * cols] = want_sums[ROWS] = y[ROWS * cols] = sums[ROWS] = 3.0f;
+            kernels->published->row_sums(ROWS, cols, x, sums);
+            kernels->published->center_rows(ROWS, cols, PARTS * cols, sums, x, y);
+            sl_device.settle(NULL);
+            assert_memory_equal(sums, want_sums, sizeof want_sums);
+            assert_memory_equal(y, want, (ROWS * cols + 1) * sizeof *y);
+        }
+        free(want);
+        release_array(x);
+        release_array(y);
+        release_array(sums);
+    }
+}
+
 int main(void) {
     setenv("SHARDLOOP_MEMORY", "managed", 1);
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(arrays_may_lie_anywhere),
-                                       cmocka_unit_test(teams_share_many_elements),
-                                       cmocka_unit_test(rows_may_lie_anywhere)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arrays_may_lie_anywhere), cmocka_unit_test(teams_share_many_elements),
+        cmocka_unit_test(rows_may_lie_anywhere), cmocka_unit_test(rows_are_summed_and_centered)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
