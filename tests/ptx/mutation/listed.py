@@ -29,7 +29,7 @@ LIST = [
     (r"whole_norm_forward.*", "a constant off by one", r"SL_THREADS\(\)", r"setp\.eq\.s64 .*, 0", "another of a row's threads stores the same"),
     (r"whole_norm_.*", "a row beyond the end", r"for \(size_t t = 0; t < TOGETHER \* ALONG; t\+\+\) \{", r"min\.u64 .*, 127",
      "another thread does that, too, and stores the same"),
-    (r"reduce_\w+", "an accumulator not cleared", r"", r"mov\.f32 .*, 0f00000000", "the value of an element that has none of the types"),
+    (r"reduce_\w+", "an accumulator not cleared", r"(|.*= sl_load_float\(.*)", r"mov\.f32 .*, 0f00000000", "the value of an element that has none of the types"),
     (r"reduce_\w+", "another comparison", r"return \(struct place\)\{at, at, left < SL_BLOCK .*", r"setp\.ne\.s64 .*", "a block begins before the last column"),
     (r"attention_.*", "an accumulator not cleared", r"read\[i\] = row \+ i \* down < count \? .*", r"mov\.f32 .*, 0f00000000",
      "rows behind the last one have weights of zero"),
@@ -62,6 +62,7 @@ LIST = [
     (r"sl_attention_decode_device", "another comparison", r"", r"setp\.ne\.s64 .*, 0", "on GPUs a step has all keys of a block, so it is the first one"),
     (r"forward|forward_divided", "a constant off by one", r"if \(factor == 1\.0f\) continue;", r"setp\.(eq|neu)\.f32 .*, 0f3F800000",
      "no factor is 1.5: a sum is at least 1, and the largest score only grows; and a product with 1 changes nothing"),
+    (r"\w+", "a row beyond the end", r"return \(struct stripe\)\{stripe / stripes \* rows \+ .*", r"min\.u64 .*", "a stripe behind the last row has no rows"),
     (r"forward_divided", "an accumulator not cleared", r"", r"mov\.f32 .*, 0f00000000", "the sum of a product without terms: each has some"),
     (r"merge", "another comparison", r"SL_ROWS\(.*", r"setp\.ne\.s32 %p\d+, %r1, 0", "all threads have the row's logarithm, and store it between barriers"),
 ]
