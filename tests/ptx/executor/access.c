@@ -44,16 +44,13 @@ static bool unordered(const struct ptx_team *team, uint64_t old, uint64_t now, b
     return (old | now) & PTX_MANY || !of_thread(old, now);
 }
 
-static bool of_another_block(const struct ptx_team *team, uint64_t old) {
-    return phase_of(old) < team->stamps.block_first || phase_of(old) == PTX_MOST_PHASES - 1;
-}
-
 static void race(struct ptx_team *team, struct ptx_fiber *fiber, struct ptx_area *area, size_t word, uint64_t old,
-                 uint64_t now, const char *does, bool stored, uint32_t site) {
+                 uint64_t now, bool stores, bool stored, uint32_t site) {
+    const bool other = phase_of(old) < team->stamps.block_first || phase_of(old) == PTX_MOST_PHASES - 1;
     ptx_tell(team, &fiber->warp, thread_of(now) % 32, site,
-             "%s what %s%u of %s %s, with nothing between: byte %zu of %s", does,
+             "%s what %s%u of %s %s, with nothing between: byte %zu of %s", stores ? "changes" : "reads",
              old & PTX_MANY ? "others beside thread " : "thread ", thread_of(old),
-             of_another_block(team, old) ? "another block" : "its block", stored ? "has stored" : "reads", 4 * word,
+             other ? "another block" : "its block", stored ? "has stored" : "reads", 4 * word,
              area->kind == PTX_OF_BLOCK ? "the block's shared memory" : "its memory");
 }
 
@@ -94,7 +91,7 @@ static void read_word(struct ptx_team *team, struct ptx_fiber *fiber, struct ptx
         }
     }
     if (!(wrote & PTX_MANY) && unordered(team, wrote, now, of_block))
-        race(team, fiber, area, word, wrote, now, "reads", true, site);
+        race(team, fiber, area, word, wrote, now, false, true, site);
     area->read[word] = one_more(team, before, now, of_block);
 }
 
@@ -102,22 +99,18 @@ static void write_word(struct ptx_team *team, struct ptx_fiber *fiber, struct pt
                        uint32_t site) {
     const bool of_block = area->kind == PTX_OF_BLOCK;
     const uint64_t wrote = area->wrote[word], read = area->read[word];
-    if (unordered(team, wrote, now, of_block)) race(team, fiber, area, word, wrote, now, "changes", true, site);
-    if (unordered(team, read, now, of_block)) race(team, fiber, area, word, read, now, "changes", false, site);
+    if (unordered(team, wrote, now, of_block)) race(team, fiber, area, word, wrote, now, true, true, site);
+    if (unordered(team, read, now, of_block)) race(team, fiber, area, word, read, now, true, false, site);
     const bool here = same_launch(wrote, now) && phase_of(wrote) == team->stamps.phase;
     if (here && wrote & PTX_PAIR && of_thread(wrote, now)) return;
     area->wrote[word] = here && !(bytes_of(wrote) & bytes_of(now)) ? joined(wrote, now) : now;
 }
 
-/* Bytes stored again with the same value: any thread of the block that stores them may read them, too, so no read is
- * reported from here on. If they are the first ones of a phase, nothing is noted: a change by another thread afterwards
- * goes unseen, and is reported by a seed under which that thread comes first. Another block has elements of its own. */
-static void write_same(struct ptx_team *team, struct ptx_fiber *fiber, struct ptx_area *area, size_t word, uint64_t now,
-                       uint32_t site) {
-    const uint64_t wrote = area->wrote[word];
-    if (!unordered(team, wrote, now, area->kind == PTX_OF_BLOCK)) return;
-    if (of_another_block(team, wrote)) race(team, fiber, area, word, wrote, now, "stores again", true, site);
-    area->wrote[word] |= PTX_MANY;
+/* Bytes stored again with the same value: any thread that stores them may read them, too, so no read is reported from
+ * here on. If they are the first ones of a phase, nothing is noted: a change by another thread afterwards goes unseen,
+ * and is reported by a seed under which that thread comes first. */
+static void write_same(struct ptx_team *team, struct ptx_area *area, size_t word, uint64_t now) {
+    if (unordered(team, area->wrote[word], now, area->kind == PTX_OF_BLOCK)) area->wrote[word] |= PTX_MANY;
 }
 
 /* ---- areas of an access ---- */
@@ -181,7 +174,7 @@ static void check_lane(struct ptx_team *team, struct ptx_fiber *fiber, struct pt
         else if (!written || memcmp(stored + k, memory + k, here))
             write_word(team, fiber, area, (from + k) / 4, now | mask, site);
         else
-            write_same(team, fiber, area, (from + k) / 4, now | mask, site);
+            write_same(team, area, (from + k) / 4, now | mask);
     }
 }
 
@@ -296,8 +289,7 @@ static bool access_one(struct ptx_team *team, struct ptx_fiber *fiber, uint64_t 
     if (team->checks) {
         check_lane(team, fiber, area, first, at, bytes, stores ? x + first * bytes : NULL, stores ? 0 : PTX_MANY, site);
         for (uint32_t k = 0; stores && k < bytes; k += 4)
-            write_same(team, fiber, area, (at - area->begin + k) / 4,
-                       (stamp_of(team, fiber, first) ^ 1) | PTX_BYTES(15), site);
+            write_same(team, area, (at - area->begin + k) / 4, (stamp_of(team, fiber, first) ^ 1) | PTX_BYTES(15));
     }
     if (stores)
         memcpy((void *)(uintptr_t)at, x + first * bytes, bytes);

@@ -130,8 +130,6 @@ def races():
              "add.s32 %%y, %%y, 1; setp.lt.s32 %%q, %%y, 40; @%%q bra AGAIN;" % (space, at, "bar.warp.sync -1; " * 3, space, at), None)
     pair("global, over blocks, two stores", "setp.eq.s32 %p, %i, 3; ! @%p st.global.u32 [%d], %n;", "changes what thread 3 of another block has stored" + BETWEEN + "12",
          {"old": "%n", "new": "3"}, blocks=2)
-    pair("global, over blocks, a store of equal bytes", "setp.eq.s32 %p, %i, 3; ! @%p st.global.u32 [%d], 77;",
-         "stores again what thread 3 of another block has stored" + BETWEEN + "12", {"old": "77", "new": "3"}, blocks=2)
     pair("global, over blocks, a store and loads", "setp.eq.s32 %p, %n, 2; ! @%p st.global.u32 [%d], 77; @!%p ld.global.u32 %x, [%d];", "another block",
          {"old": "77", "new": "%i"}, blocks=5)
     pair("global, over blocks, an atomic and a load", "setp.eq.s32 %p, %n, 0; ! @%p atom.global.add.u32 %x, [%a], 1; @!%p ld.global.u32 %x, [%a];", "another block",
