@@ -278,6 +278,33 @@ static void few_queries_see_the_same(void **state) {
     }
 }
 
+/* One query, of a single column or more, and rows that are longer than a GPU's team, in each form with floats. */
+static void few_queries_leave_each_form(void **state) {
+    (void)state;
+    struct numbers numbers = {39};
+    static const size_t sizes[][4] = {{1, 1, 1, 1}, {1, 1, 2, 70}, {3, 3, 3, 50}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const struct sl_attention shape = {.sequences = sizes[i][0],
+                                           .queries = sizes[i][1],
+                                           .position = 9,
+                                           .key_rows = 9 + sizes[i][1],
+                                           .heads = sizes[i][2],
+                                           .width = sizes[i][3]};
+        FOR_EACH_LEVEL(kernels) {
+            struct example e = make(&numbers, shape, 1.0f);
+            run_forward(kernels, &e);
+            for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+                if (!forms[f].floats) continue;
+                struct result o = result_of(forms[f], e.rows * shape.heads * shape.width);
+                kernels->attention->forward(&e.shape, e.q, e.q_rope, e.kv, e.kv + half_of(&e.shape), e.rope, out_of(&o),
+                                            e.logsum);
+                expect_result(&o, e.o, e.rows * shape.heads * shape.width);
+            }
+            release(&e);
+        }
+    }
+}
+
 /* ---- others that are NaN ---- */
 
 /* A sequence, and one of its heads, or all of them. */
@@ -460,6 +487,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(narrow_rows_have_the_same_bits),
         cmocka_unit_test(many_blocks_have_the_same_bits),
         cmocka_unit_test(few_queries_see_the_same),
+        cmocka_unit_test(few_queries_leave_each_form),
         cmocka_unit_test(others_may_be_nan),
         cmocka_unit_test(parts_are_merged),
     };
