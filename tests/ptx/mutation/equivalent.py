@@ -328,14 +328,15 @@ def past_nothing(block):
 
 
 def meets_at_once(block, statements, onward):
-    """Whether a barrier is the first of the statements, or of the blocks ONWARD, that meets other threads or memory; an end is one, too."""
+    """Whether a barrier is the first of the statements, or of the blocks ONWARD, that meets other threads or memory; a kernel's beginning and
+    its end are one, too."""
     for _ in range(4):
         for s in statements:
             if barriers.is_barrier(s) or s.name in flow.MEETINGS | barriers.ACCESSES | {"atom", "red", "call"}:
                 return barriers.is_barrier(s)
         near = onward(block)
         if not near:
-            return bool(block.end) and block.end.name == "ret"
+            return not block.sources or bool(block.end) and block.end.name == "ret"
         if len(near) > 1:
             return False
         block = near[0]
@@ -386,17 +387,18 @@ def all_store_the_same(kernel, instruction, new):
     if instruction.name == "bra" and instruction.guard and len(new) == 1 and new[0].ops == instruction.ops:
         asks = makers_of(kernel, instruction.guard[0])
         guarded = [block for block in blocks if block.end is instruction]
-    elif instruction.name == "setp" and new[0].mods[0] == "lt":
+    elif instruction.name == "setp" and (instruction.mods[0], new[0].mods[0]) in (("ne", "lt"), ("eq", "ge")):
         asks = [instruction]
         guarded = [block for block in blocks if block.end and block.end.guard == (instruction.ops[0], False)]
         if len(uses(kernel, instruction.ops[0])) != len(guarded):
             return False
     else:
         return False
-    if len(asks) != 1 or asks[0].name != "setp" or asks[0].mods[0] != "ne" or asks[0].ops[2] != "0" or made_of(kernel, asks[0].ops[1]) != {"%tid.x"}:
+    if len(asks) != 1 or asks[0].name != "setp" or asks[0].ops[2] != "0" or made_of(kernel, asks[0].ops[1]) != {"%tid.x"}:
         return False
-    return bool(guarded) and all(
-        block.end.guard[1] is False and len(block.targets) == 2 and stores_the_same(kernel, blocks, past_nothing(block.targets[1])) for block in guarded)
+    taken = {"eq": 0, "ne": 1}.get(asks[0].mods[0])  # thread 0's target
+    return taken is not None and bool(guarded) and all(
+        block.end.guard[1] is False and len(block.targets) == 2 and stores_the_same(kernel, blocks, past_nothing(block.targets[taken])) for block in guarded)
 
 
 REASONS = [
