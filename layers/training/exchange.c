@@ -382,8 +382,20 @@ int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const str
     return status;
 }
 
+/* Copies this coordinate's PART to the tensor TO, and adds it to SUM (NULL: there is none). */
+static int copy_part(const struct exchange *x, const struct part *part, struct sl_tensor *to, struct sl_checking *sum) {
+    for (size_t at = 0, some; at < part->count; at += some) {
+        some = part->count - at < COPIED ? part->count - at : COPIED;
+        SL_TRY(copy_own(x, &part->parameter, part->first + at, some, (float *)to->array.data + at));
+        if (sum) sl_checking_add(sum, SL_F32, (float *)to->array.data + at, some * sizeof(float));
+        if (at % PIECE == 0) SL_TRY(sl_progress(x->self));
+    }
+    if (sum) sl_checking_end(sum, to);
+    return SL_OK;
+}
+
 int sl_export_own(struct sl_spmd *self, const struct sl_parameters *parameters, enum sl_state state,
-                  struct sl_store *own) {
+                  struct sl_store *own, struct sl_checking *sum) {
     struct exchange x = exchange_of(self, NULL, parameters, state);
     x.spreads = true;
     for (int i = 0; i < parameters->count; i++) {
@@ -391,8 +403,7 @@ int sl_export_own(struct sl_spmd *self, const struct sl_parameters *parameters, 
         char name[128];
         if (!find_part(&x, i, &part)) continue;
         name_of(parameters, state, part.parameter.name, name);
-        SL_TRY(copy_own(&x, &part.parameter, part.first, part.count, sl_store_find(own, name)->array.data));
-        SL_TRY(sl_progress(self));
+        SL_TRY(copy_part(&x, &part, sl_store_find(own, name), sum));
     }
     return SL_OK;
 }

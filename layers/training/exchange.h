@@ -6,6 +6,7 @@
 #define SL_LAYERS_TRAINING_EXCHANGE_H
 
 #include "layers/modules/parameters/parameters.h"
+#include "layers/formats/stores/checksums.h"
 #include "layers/formats/stores/safetensors.h"
 #include "spmd/trace.h"
 
@@ -47,9 +48,10 @@ int sl_declare(struct sl_spmd *self, const struct sl_group *world, const struct 
  * share out its range, each writes its share; if they do not, the first one writes all of it. Collective over WORLD. */
 int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                    enum sl_state state, struct sl_store *own, struct sl_store *whole);
-/* Copies this coordinate's values or state to the declared tensors of OWN, which have memory. */
+/* Copies this coordinate's values or state to the declared tensors of OWN, which have memory, and gives them their
+ * checksums on the way, by SUM (NULL: without). */
 int sl_export_own(struct sl_spmd *self, const struct sl_parameters *parameters, enum sl_state state,
-                  struct sl_store *own);
+                  struct sl_store *own, struct sl_checking *sum);
 
 /* A tensor in another coordinate's own store whose elements this coordinate has, too. */
 struct sl_held {

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "spmd/base/hash.h"
-
 /* Bytes read twice, for the checksum and for floats: they stay in a core's cache. Bytes between two calls of
  * BETWEEN. */
 enum { PART = 256 << 10, TOLD = 4 << 20 };
@@ -87,6 +85,20 @@ int sl_checksums_make(const struct sl_store *store, struct sl_tensor *tensor, co
                                   tensor[i].name, not_finite);
     }
     return status;
+}
+
+void sl_checking_begin(struct sl_checking *checking) {
+    *checking = (struct sl_checking){0};
+    sl_hasher_begin(&checking->hasher);
+}
+
+void sl_checking_add(struct sl_checking *checking, enum sl_dtype dtype, const void *data, size_t bytes) {
+    sl_hasher_add(&checking->hasher, data, bytes);
+    checking->spoiled |= !is_finite(dtype, data, bytes / sl_dtype_size(dtype));
+}
+
+void sl_checking_end(struct sl_checking *checking, struct sl_tensor *tensor) {
+    tensor->checksum = sl_hasher_end(&checking->hasher);
 }
 
 static int compare(const struct sl_store *store, const struct sl_tensor *tensor, uint64_t checksum, size_t not_finite,

@@ -11,11 +11,12 @@
  * rewrites the same notes and tensors, the checksums stay valid. docs/checkpoints/format.md has a program to verify a
  * file.
  *
- * The functions are for layers/formats/stores/safetensors.h. */
+ * The functions are for layers/formats/stores/safetensors.h, and for whoever fills in a file that it seals. */
 #ifndef SL_LAYERS_FORMATS_STORES_CHECKSUMS_H
 #define SL_LAYERS_FORMATS_STORES_CHECKSUMS_H
 
 #include "layers/formats/stores/store.h"
+#include "spmd/base/hash.h"
 
 SL_BEGIN_C
 
@@ -29,6 +30,16 @@ static inline size_t sl_checksums_length(int count) { return 17 * (size_t)count 
  * the work and is returned. */
 int sl_checksums_make(const struct sl_store *store, struct sl_tensor *tensor, const char *path,
                       int (*between)(void *arg), void *arg, struct sl_error *error);
+/* The same for data that come in pieces, while a core has them in its cache: begin; for each tensor add all its bytes
+ * in their order, then end, which sets its checksum. */
+struct sl_checking {
+    struct sl_hasher hasher;
+    bool spoiled; /* some float was not finite */
+};
+void sl_checking_begin(struct sl_checking *checking);
+void sl_checking_add(struct sl_checking *checking, enum sl_dtype dtype, const void *data, size_t bytes);
+void sl_checking_end(struct sl_checking *checking, struct sl_tensor *tensor);
+
 /* Writes the note of TENSOR[store->count], which are sorted and have checksums, to TEXT: sl_checksums_length
  * characters, without a zero after them. SL_FAILED if memory is short; if STORE's notes are sorted
  * (sl_store_sort_notes), no memory is needed. */

@@ -58,10 +58,10 @@ int sl_safetensors_commit(struct sl_store *store, int (*between)(void *arg), voi
 int sl_safetensors_place(struct sl_store *store, const char *path, int *number, struct sl_error *error);
 /* Makes the file invalid; then its tensors may be written. */
 void sl_safetensors_unseal(struct sl_store *store);
-/* Makes the file valid, with checksums, by a single store after all others: a process that is killed meanwhile leaves
- * an invalid file. Notes, of characters that JSON does not escape, may have changed, but not their lengths. SL_FAILED
- * if a float is not finite; BETWEEN as for sl_safetensors_commit. The file then stays invalid. */
-int sl_safetensors_seal(struct sl_store *store, int (*between)(void *arg), void *arg, struct sl_error *error);
+/* Makes the file valid by a single store after all others: a process that is killed meanwhile leaves an invalid file.
+ * The tensors have their checksums (sl_checking_end). Notes, of characters that JSON does not escape, may have changed,
+ * but not their lengths; otherwise returns false, and the file stays invalid. */
+bool sl_safetensors_seal(struct sl_store *store);
 
 /* Makes the new file PATH of BYTES, as sl_safetensors_place does, for a copy of such a file. COPY is a store without
  * tensors. */

@@ -323,24 +323,17 @@ int sl_protection_open(struct sl_protection *p, struct sl_spmd *self, struct sl_
 
 /* ---- steps ---- */
 
-/* A part that is being written is completed even if the run ends meanwhile: the step is finished. */
-static int progress(void *arg) {
-    sl_progress(arg);
-    return SL_OK;
-}
-
-/* Writes this coordinate's part of the step to PLACE. */
+/* Writes this coordinate's part of the step to PLACE. With values that are not finite, the part stays invalid, and no
+ * restart uses it or removes the step before it. */
 static int write_part(struct part *part, struct sl_store *place, struct sl_spmd *self, struct sl_trainer *trainer,
                       int64_t samples) {
-    struct sl_error error = {0};
+    struct sl_checking checking;
+    sl_checking_begin(&checking);
     sl_safetensors_unseal(place);
     if (set_position(place, trainer, samples)) return sl_fail(self, SL_FAILED, "no memory to protect the step");
-    SL_TRY(sl_saved_parts_export(self, trainer, place));
-    const int status = sl_safetensors_seal(place, progress, self, &error);
-    part->account.steps += status == SL_OK;
-    /* With an error, such as values that are not finite, the part stays invalid, and no restart uses it or removes the
-     * step before it; otherwise the run has ended meanwhile. */
-    return error.status ? SL_OK : status;
+    SL_TRY(sl_saved_parts_export(self, trainer, place, &checking));
+    part->account.steps += !checking.spoiled && sl_safetensors_seal(place);
+    return SL_OK;
 }
 
 int sl_protection_commit(struct sl_protection *p, struct sl_spmd *self, struct sl_trainer *trainer, int64_t samples) {

@@ -132,9 +132,10 @@ int sl_saved_parts_note(struct sl_spmd *self, struct sl_trainer *trainer, struct
     return sl_store_set_note(own, "step", step);
 }
 
-int sl_saved_parts_export(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own) {
+int sl_saved_parts_export(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own,
+                          struct sl_checking *checking) {
     for (int i = 0; i < sl_checkpoint_kinds(trainer); i++)
-        SL_TRY(sl_export_own(self, sl_trainer_parameters(trainer), kind_at(trainer, i), own));
+        SL_TRY(sl_export_own(self, sl_trainer_parameters(trainer), kind_at(trainer, i), own, checking));
     return SL_OK;
 }
 
@@ -204,7 +205,7 @@ static int save(struct save *s, const struct sl_checkpoint *about, const struct 
     else
         create_part(s);
     SL_TRY(sl_saved_parts_agree(self, trainer, &s->error, &s->first, 0, NULL));
-    SL_TRY(sl_saved_parts_export(self, trainer, &s->own));
+    SL_TRY(sl_saved_parts_export(self, trainer, &s->own, NULL));
     if (about->compares) SL_TRY(sl_check_replicas(self, trainer));
     SL_TRY(commit_part(s));
     SL_TRY(sl_saved_parts_agree(self, trainer, &s->error, &s->first, s->root, roots));

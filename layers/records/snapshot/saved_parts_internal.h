@@ -16,8 +16,9 @@ int sl_saved_parts_declare_copy(struct sl_spmd *self, struct sl_trainer *trainer
                                 struct sl_held_list *held);
 /* Adds a part's notes to OWN, and requests checksums. SL_FAILED if memory is short. */
 int sl_saved_parts_note(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own);
-/* Copies this coordinate's state to OWN. */
-int sl_saved_parts_export(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own);
+/* Copies this coordinate's state to OWN; CHECKING is as in sl_export_own. */
+int sl_saved_parts_export(struct sl_spmd *self, struct sl_trainer *trainer, struct sl_store *own,
+                          struct sl_checking *checking);
 
 /* Returns, on all coordinates, the error of the first coordinate with one; MINE is this coordinate's. *FIRST is the
  * error; it is empty if there is none, or if the run has ended meanwhile. ROOT is the root of this coordinate's part;

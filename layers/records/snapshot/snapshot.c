@@ -325,7 +325,7 @@ static int save_part(struct sl_snapshot *s, struct sl_spmd *self, struct sl_trai
     if (!error.status && s->part == 1) clear_step(s, &error);
     SL_TRY(sl_saved_parts_agree(self, trainer, &error, &first, 0, NULL));
     const double began = sl_now();
-    SL_TRY(sl_saved_parts_export(self, trainer, &s->store));
+    SL_TRY(sl_saved_parts_export(self, trainer, &s->store, NULL));
     if (about->compares) SL_TRY(sl_check_replicas(self, trainer));
     s->account.copied += sl_now() - began;
     s->account.copies++;
