@@ -6,6 +6,7 @@
 #include <string.h>
 #define XXH_STATIC_LINKING_ONLY /* the state's size */
 #include <xxhash.h>
+#include SL_XXHASH /* xxh_x86dispatch.h, or xxhash.h again */
 
 uint64_t sl_hash(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
 
