@@ -1,5 +1,5 @@
 #!/bin/sh
-# mpi_namespaces.sh DRIVERS TESTS - three network namespaces pass for hosts: the first, and two with a cable to it each;
+# mpi_namespaces.sh DRIVERS TESTS - four network namespaces pass for hosts: the first, and three with a cable to it each;
 # prints TAP.
 drivers=$1 tests=$2
 
@@ -9,7 +9,7 @@ leaves() {
     exit
 }
 
-one=sl1-$$ two=sl2-$$ three=sl3-$$
+one=sl1-$$ two=sl2-$$ three=sl3-$$ four=sl4-$$
 # on HOST COMMAND...: runs COMMAND on one of the hosts, which have their own names.
 on() {
     host=$1
@@ -26,16 +26,16 @@ ip netns add $one 2>/dev/null || leaves 'network namespaces are not allowed here
 . "$(dirname "$0")/../../rigs/points.sh"
 # clear_hosts: kills all processes on the hosts.
 clear_hosts() {
-    for host in $one $two $three; do kill -KILL $(ip netns pids $host) 2>/dev/null; done
+    for host in $one $two $three $four; do kill -KILL $(ip netns pids $host) 2>/dev/null; done
 }
-trap 'clear_hosts; for host in $one $two $three; do ip netns del $host; done 2>/dev/null; rm -rf "$work"' EXIT
+trap 'clear_hosts; for host in $one $two $three $four; do ip netns del $host; done 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 ip netns exec $one true 2>/dev/null || leaves 'programs cannot be run in network namespaces here'
 ip -n $one link add sl-bridge type bridge 2>/dev/null || leaves 'this kernel has no network bridges'
 ip -n $one addr add 10.213.77.1/24 dev sl-bridge
 ip -n $one link set lo up
 ip -n $one link set sl-bridge up
-for number in 2 3; do
+for number in 2 3 4; do
     host=sl$number-$$
     ip netns add $host
     ip link add sl-cable$number netns $one type veth peer name sl-cable netns $host
@@ -55,7 +55,7 @@ END
 chmod +x remote
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# launch N COMMAND...: starts N processes, a third of them, rounded up, on each host until none is left.
+# launch N COMMAND...: starts N processes, a third of them, rounded up, on each of three hosts until none is left.
 launch() {
     third=$((($1 + 2) / 3))
     on $one mpirun --oversubscribe --bind-to none --host 10.213.77.1:$third,10.213.77.2:$third,10.213.77.3:$third -n "$@"
@@ -104,6 +104,24 @@ for way in gather heads ring; do
 done
 divides 4 --mesh data=1,context=4 --exact context=4
 divides 8 --mesh data=2,context=2,pipe=2 --no-fsdp
+
+# on_four COMMAND...: starts 64 processes, 16 on each of four hosts.
+on_four() {
+    on $one mpirun --oversubscribe --bind-to none --host 10.213.77.1:16,10.213.77.2:16,10.213.77.3:16,10.213.77.4:16 -n 64 \
+        "$@" </dev/null >out 2>err
+    status=$?
+}
+on_four -x SL_TEST_FILTER=test_counts -x SL_TEST_PROCESSES=64 -x SL_TEST_HOSTS=16 "$tests/test_hosts" mpi
+[ $status = 0 ] && [ "$(grep -c '^ok' out)" = 1 ]
+point '64 processes on four hosts send, by link, as many messages and bytes as computed'
+many='train --model-dimension 32 --n-heads 4 --blocks 2 --sequence 16 --batch 64 --vocab-size 128 --steps 3 --json --no-advice
+    --mesh data=8,pipe=2,tensor=4'
+rm -f threads processes
+"$drivers/transformer" $many --gradients threads >threads.out 2>err </dev/null
+on_four "$drivers/transformer" $many --engine mpi --gradients "$work/processes"
+[ $status = 0 ] && values loss >found && [ -s found ] && sed -n 's/.*"loss":\([^,]*\),.*/\1/p' threads.out | cmp -s - found &&
+    cmp -s threads processes
+point "64 processes on four hosts, the bits of threads"
 
 # begin ARGUMENT...: a training in the background, whose processes leave their ids; returns when it is under way.
 begin() {
