@@ -15,6 +15,7 @@
 enum { TIME_TO_PRINT_MS = 200, TIME_TO_SPEAK_MS = 5000 };
 
 static const double time_to_find = 3; /* seconds, for others to find the missing process, and the printed line */
+static const double time_to_answer = 2, longest_linger = 10; /* seconds: see linger */
 
 static const struct sl_mpi_joining *above;
 
@@ -46,6 +47,15 @@ static void abandon_without(const struct sl_mpi_missing *missing, int status) {
     _exit(SL_FAILED);
 }
 
+/* At MPI's end a process tells the launcher that it leaves, waits two seconds for an answer, and goes on without one. If
+ * the launcher, which may be busy with hundreds of processes, sees the process end before it reads the message, it tells
+ * of a failure. So if MPI's end TOOK that long, the process waits as long again. */
+static void linger(double took) {
+    const double seconds = took < longest_linger ? took : longest_linger;
+    struct timespec left = {(time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds))};
+    while (took >= time_to_answer && nanosleep(&left, &left) && errno == EINTR) continue;
+}
+
 /* Called at exit. Processes leave MPI together; some may still be at the beginning of a run, and learn the end of this
  * one in this way. */
 static void leave(int status, void *arg) {
@@ -63,8 +73,10 @@ static void leave(int status, void *arg) {
     above->leaving();
     sl_mpi_show_segments();
     sl_mpi_guard("ended", process->timeout, NULL);
+    const double began = sl_now();
     MPI_Finalize();
     sl_mpi_unguard();
+    linger(sl_now() - began);
 }
 
 /* ---- joining ---- */
