@@ -276,23 +276,27 @@ static enum sl_work work_of(const struct sl_action *action) {
     return computes(action) ? SL_WORK_KERNELS : SL_WORK_COMMUNICATION;
 }
 
-/* Runs the work of ACTION, for COUNT microbatches, and adds it to the trace and to the profile. */
-static int run_work(struct sl_pipeline *p, const struct sl_action *action, int count) {
-    const struct work *work = &works[action->kind];
-    struct sl_trace *const trace = p->step->trace;
+/* ACTION, for COUNT microbatches, as an event without times. */
+static struct sl_trace_event event_of(const struct sl_pipeline *p, const struct sl_action *action, int count) {
     struct sl_trace_event event = {.work = computes(action) ? SL_TRACE_COMPUTE : SL_TRACE_COMMUNICATION,
                                    .stage = stage_of(p, action->loop),
                                    .loop = action->loop,
                                    .microbatch = action->microbatch,
                                    .count = count};
-    strcpy(event.name, work->name);
-    if (trace) trace->action = event;
+    strcpy(event.name, works[action->kind].name);
+    return event;
+}
+
+/* Runs the work of ACTION, for COUNT microbatches, and adds it to the trace and to the profile. */
+static int run_work(struct sl_pipeline *p, const struct sl_action *action, int count) {
+    struct sl_trace *const trace = p->step->trace;
+    if (trace) trace->action = event_of(p, action, count);
     const enum sl_work before = sl_profile_begin(p->context.profile, work_of(action));
     const struct sl_trace_mark mark = sl_trace_begin(trace);
-    const double began = sl_now();
-    SL_TRY(work->run(p, action));
+    const double began = sl_profile_now(p->context.profile);
+    SL_TRY(works[action->kind].run(p, action));
     if (computes(action)) sl_profile_compute(p->context.profile, began);
-    sl_trace_end(trace, mark, event);
+    if (trace) sl_trace_end(trace, mark, trace->action);
     sl_profile_end(p->context.profile, before);
     return SL_OK;
 }

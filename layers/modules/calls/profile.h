@@ -92,6 +92,9 @@ static inline void sl_profile_end(struct sl_profile *profile, enum sl_work befor
     sl_profile_begin(profile, before);
 }
 
+/* The time, if it is measured. */
+static inline double sl_profile_now(const struct sl_profile *profile) { return profile ? sl_now() : 0; }
+
 /* Begins a step. If PROFILE is NULL, nothing is measured; the same holds for sl_profile_compute. */
 static inline void sl_profile_step(struct sl_profile *profile) {
     if (!profile) return;
@@ -99,7 +102,7 @@ static inline void sl_profile_step(struct sl_profile *profile) {
     profile->latest = 0;
 }
 
-/* Counts compute from BEGIN, on sl_now's clock, until now. */
+/* Counts compute from BEGIN, a result of sl_profile_now, until now. */
 static inline void sl_profile_compute(struct sl_profile *profile, double begin) {
     if (!profile) return;
     const double now = sl_now();
