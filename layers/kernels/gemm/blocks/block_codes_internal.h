@@ -56,25 +56,6 @@ static inline __attribute__((always_inline)) vector float_of(words x) {
 
 /* ---- blocks of 32 weights ---- */
 
-/* Four bytes of each block and lane: scale and minimum, or fifth bits. */
-struct heads {
-    _Alignas(SL_CACHE_LINE) uint32_t at[DEPTH / SMALL][LANES];
-};
-
-/* The copy needs no vector, and the CPU asks for the memory of all blocks at once. */
-static inline __attribute__((always_inline)) void load_heads(const uint8_t *const at[LANES], size_t bytes,
-                                                             size_t blocks, struct heads *heads) {
-    for (size_t i = 0; i < LANES; i++) {
-        for (size_t b = 0; b < blocks; b++) memcpy(&heads->at[b][i], at[i] + b * bytes, sizeof(uint32_t));
-    }
-}
-
-static inline words head_of(const struct heads *heads, size_t block) {
-    words head;
-    memcpy(&head, heads->at[block], sizeof head);
-    return head;
-}
-
 /* Bytes before the fifth bits, and before the codes. */
 static inline size_t fifths_at(const enum kind kind) { return kind == Q5_0 ? 2 : kind == Q5_1 ? 4 : 0; }
 static inline size_t codes_at(const enum kind kind) {
@@ -83,15 +64,9 @@ static inline size_t codes_at(const enum kind kind) {
 
 static inline __attribute__((always_inline)) void unpack_small(const enum kind kind, const uint8_t *const at[LANES],
                                                                size_t bytes, size_t terms, int v, struct unpacked *to) {
-    struct heads heads, fifths;
-    load_heads(at, bytes, terms / SMALL, &heads);
-    if (fifths_at(kind)) {
-        const uint8_t *bits[LANES];
-        for (size_t i = 0; i < LANES; i++) bits[i] = at[i] + fifths_at(kind);
-        load_heads(bits, bytes, terms / SMALL, &fifths);
-    }
     for (size_t b = 0; b < terms / SMALL; b++) {
-        const words head = head_of(&heads, b);
+        const words head = load_word(at, b * bytes); /* scale and minimum */
+        const words fifths = fifths_at(kind) ? load_word(at, b * bytes + fifths_at(kind)) : head;
         words code[WORDS];
         load_words(at, b * bytes + codes_at(kind), code);
         if (kind == Q8_0) load_words(at, b * bytes + codes_at(kind) + 16, code + 4);
@@ -102,7 +77,7 @@ static inline __attribute__((always_inline)) void unpack_small(const enum kind k
             else
                 code[j] = code[j % 4] >> j / 4 * 4 & 0x0f0f0f0fu;
             if (fifths_at(kind)) /* four bits, a byte apart */
-                code[j] |= ((head_of(&fifths, b) >> 4 * j & 15) * 0x00204081u & 0x01010101u) << 4;
+                code[j] |= ((fifths >> 4 * j & 15) * 0x00204081u & 0x01010101u) << 4;
             to->code[b * WORDS + (size_t)j][v] = code[j];
         }
         to->scale[b][v] = floats_of_halves(head);
