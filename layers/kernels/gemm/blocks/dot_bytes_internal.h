@@ -80,12 +80,13 @@ static inline __attribute__((always_inline)) vector floats_of_halves(words x) {
 
 /* Returns four bytes of each lane, those from OFFSET on. */
 static inline __attribute__((always_inline)) words load_word(const uint8_t *const at[LANES], size_t offset) {
-    const void *const from = (const void *)offset; /* the indices are addresses */
 #if defined(__AVX512F__)
+    const void *const from = (const void *)offset; /* the indices are addresses */
     const __m256i low = _mm512_i64gather_epi32(_mm512_loadu_si512(at), from, 1);
     return (words)_mm512_inserti64x4(_mm512_castsi256_si512(low),
                                      _mm512_i64gather_epi32(_mm512_loadu_si512(at + 8), from, 1), 1);
 #elif defined(__AVX2__)
+    const void *const from = (const void *)offset; /* the indices are addresses */
     const __m128i low = _mm256_i64gather_epi32(from, _mm256_loadu_si256((const __m256i *)(const void *)at), 1);
     const __m256i next = _mm256_loadu_si256((const __m256i *)(const void *)(at + 4));
     return (words)_mm256_set_m128i(_mm256_i64gather_epi32(from, next, 1), low);
