@@ -44,10 +44,10 @@ sl_ptx_add(nccl_collectives ${cuda}/tests/test_collectives nccl few)
 
 # Modules
 sl_ptx_test(modules few)
-foreach(subject gqa mla sharded_modules)
+foreach(subject gqa mla sharded_modules tensor_parallel zero)
     sl_ptx_test(${subject} local few)
 endforeach()
-foreach(subject gradient_check tensor_parallel zero stored_gradients token_modules leaves)
+foreach(subject gradient_check stored_gradients token_modules leaves)
     sl_ptx_test(${subject})
 endforeach()
 sl_ptx_test(transformer local small)
