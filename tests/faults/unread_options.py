@@ -38,10 +38,12 @@ for name in ("gpt2.json", "llama3.ranks"):
 tokenizer, ranks = "--tokenizer gpt2.json", "--tokenizer llama3.ranks --pattern llama3"
 subprocess.run([os.path.join(drivers, "tokens"), "shards", *f"{tokenizer} --data rows.jsonl --save shards".split()], capture_output=True, check=True)
 
-model = "--model-dimension 16 --n-heads 2 --sequence 8 --layers-per-block 2 --blocks 1"
+# At most 15 rows a step: with more, oneDNN generates code for some products, for 50 ms a run.
+model = "--model-dimension 16 --n-heads 2 --sequence 4 --layers-per-block 2 --blocks 1"
 train = f"transformer train --mesh data=1 --json --batch 2 --steps 4 {model}"
 evaluate = f"transformer evaluate --mesh data=1 --json {model}"
-generate = f"transformer generate --mesh data=1 --json --length 6 {model}"
+generate = f"transformer generate --mesh data=1 --json --sequence 8 --length 6 {model}"
+plan = "--layers 4 --microbatches 4"  # a search among few layouts: one among the default's takes a second
 classifier = "--json --layers 2 --hidden 8 --batch 8 --microbatches 2 --steps 3"
 MODES = [
     f"{train} --data text --rope-dim 4",
@@ -70,7 +72,7 @@ MODES = [
     "schedule --all --json",
     "schedule --synthesize --iterations 50 --stages 2 --microbatches 4",
     "schedule --format svg --over gpipe",
-    *(f"plan --section {name} --capacity 2000" if name in ("all", "memory", "search") else f"plan --section {name}"
+    *(f"plan --section {name} --capacity 2000 {plan}" if name in ("all", "memory", "search") else f"plan --section {name}"
       for name in ("all", "memory", "data", "pipeline", "tensor", "communication", "replicas", "search")),
     *(f"plan --format {name} --pipeline interleaved-1f1b" for name in ("svg", "html", "csv")),
     *(f"sharding --example {name}" for name in ("all", "addition", "gather", "layout")),
