@@ -95,6 +95,8 @@ class Told(compare.Suite):
 def cases():
     for name in ("notebook_step", "transformer_step", "generate", "collectives", "schedule_overhead", "startup"):
         point([take(Told()) for take in compare.CASES[name].values()] == [3.0] * len(compare.CASES[name]), f"{name} is measured")
+    known = {name for some in compare.CASES.values() for name in some}
+    point(set(compare.OMITTED) < known, "each case that --quick omits is a case")
 
 
 # ---- the parent
