@@ -18,9 +18,6 @@ extern const struct sl_engine_table sl_engine_mpi;
  * has MPI. Built if the build computes on GPUs and NCCL is found. */
 extern const struct sl_engine_table sl_engine_nccl;
 
-/* Largest number of coordinates of a run on nccl: each device holds something for each other one. */
-enum { SL_NCCL_MOST = 64 };
-
 /* Seconds after which a waiting thread with its own core sleeps: about twice the time to wake a thread whose core has
  * gone to sleep. */
 #define SL_AWAKE_SECONDS 50e-6

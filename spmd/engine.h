@@ -137,8 +137,12 @@ struct sl_engine_line {
     int64_t number;               /* the same at all members; no two lines of a coordinate pair have the same number */
     size_t bytes;                 /* of a message */
     int kept;                     /* number of latest counts whose messages are kept; 0: counts have no messages */
+    enum sl_operation kind;       /* set for each count: the kind of call under which its messages are counted */
     void *state;
 };
+
+/* In place of a position: all other members, which tell the count to all, without a message. */
+enum { SL_ALL_MEMBERS = -1 };
 
 /* Returns the run's copy of a list of COUNT coordinates; equal lists share one copy. NULL without memory. */
 const int *sl_list_kept(struct sl_spmd *self, int count, const int *coordinates);
@@ -167,7 +171,6 @@ struct sl_engine_table {
     const char *name;
     const char *missing; /* NULL: the engine is in this build; otherwise the CMake option that would build it, and the
                             functions are not set */
-    int most;            /* coordinates of a run; 0: as many as memory allows */
     bool apart;          /* coordinates are processes and share no memory */
     bool both_ends;      /* each end of a channel has slots of its own */
     /* NULL, or a function for launchers: if a launcher has started several processes, it returns the table to use
@@ -235,13 +238,15 @@ struct sl_engine_table {
     /* Closes this member's end. Call it when all counts told to it have been heard. May wait. */
     int (*line_close)(struct sl_spmd *self, struct sl_engine_line *line);
     /* Tells other members that this member's count is COUNT: at least the members for which TO is set (NULL: all).
-     * MESSAGE may be NULL. Does not wait; if the run ends, the count may not arrive. */
+     * MESSAGE may be NULL. Does not wait; if the run ends, the count may not arrive. Counts without a message for all
+     * may pass through other members: if a line has more than two members, hear these from SL_ALL_MEMBERS. */
     void (*line_tell)(struct sl_spmd *self, struct sl_engine_line *line, uint32_t count, const void *message,
                       const bool *to);
-    /* If WAITS, waits until the member at POSITION has told COUNT; otherwise only looks for its latest count. */
+    /* If WAITS, waits until the member at POSITION, or SL_ALL_MEMBERS, has told COUNT; otherwise only looks for its
+     * latest count. */
     int (*line_hear)(struct sl_spmd *self, struct sl_engine_line *line, int position, uint32_t count, bool waits);
-    /* Returns whether COUNT of the member at POSITION has been heard. Any thread may call it. A member's first count is
-     * heard during any call of the engine. */
+    /* Returns whether COUNT of the member at POSITION, or of SL_ALL_MEMBERS, has been heard. Any thread may call it. If
+     * there are two members, a first count is heard during any call of the engine. */
     bool (*line_heard)(const struct sl_engine_line *line, int position, uint32_t count);
     /* The message that went with a heard count. */
     const void *(*line_message)(const struct sl_engine_line *line, int position, uint32_t count);

@@ -28,13 +28,6 @@ int sl_report(const struct sl_engine *engine, const struct sl_error *error) {
     return error->status;
 }
 
-int sl_engine_holds(const struct sl_engine *engine, int coordinates, struct sl_error *error) {
-    const struct sl_engine_table *table = engine->table;
-    if (!table->most || coordinates <= table->most) return SL_OK;
-    return sl_error_set(error, SL_BAD_INPUT, "engine %s: a run has at most %d coordinates, not %d", table->name,
-                        table->most, coordinates);
-}
-
 /* Checks a run before its start. */
 static int check_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program,
                      struct sl_error *error) {
@@ -48,8 +41,7 @@ static int check_run(const struct sl_mesh *mesh, const struct sl_engine *engine,
                             engine->timeout);
     }
     if (!mesh || !program) return sl_error_set(error, SL_BAD_INPUT, "run: there is no %s", mesh ? "program" : "mesh");
-    SL_TRY(sl_mesh_check(mesh, error));
-    return sl_engine_holds(engine, mesh->size, error);
+    return sl_mesh_check(mesh, error);
 }
 
 /* ---- lists of coordinates ---- */

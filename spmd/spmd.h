@@ -85,10 +85,6 @@ typedef int sl_program(struct sl_spmd *self, void *arg);
  * SL_FAILED at once, and the run's verdict names the coordinate and its message. ARG is passed on to PROGRAM. */
 int sl_run(const struct sl_mesh *mesh, const struct sl_engine *engine, sl_program *program, void *arg);
 
-/* Returns SL_BAD_INPUT, with the engine's limit, if a run on ENGINE cannot have COORDINATES coordinates. sl_run checks
- * this. */
-int sl_engine_holds(const struct sl_engine *engine, int coordinates, struct sl_error *error);
-
 /* Whether this process should print and write files. If a launcher has started several processes, only one should: the
  * process of coordinate 0; after a failed run, the process with the verdict. */
 bool sl_speaks(const struct sl_engine *engine);

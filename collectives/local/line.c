@@ -84,20 +84,26 @@ static char *place_of(const struct sl_engine_line *line, int position, uint32_t 
 
 void sl_local_line_tell(struct sl_spmd *self, struct sl_engine_line *line, uint32_t count, const void *message,
                         const bool *to) {
-    (void)self, (void)to;
+    (void)to;
+    if (self->sent) self->sent[line->kind].bells++;
     if (message) memcpy(place_of(line, line->group->rank, count), message, line->bytes);
     sl_local_post(&member_of(line, line->group->rank)->count, count);
 }
 
 int sl_local_line_hear(struct sl_spmd *self, struct sl_engine_line *line, int position, uint32_t count, bool waits) {
     if (!waits) return SL_OK;
+    for (int i = 0; i < line->group->size && position == SL_ALL_MEMBERS; i++)
+        if (i != line->group->rank) SL_TRY(sl_local_line_hear(self, line, i, count, true));
+    if (position == SL_ALL_MEMBERS) return SL_OK;
     return sl_local_wait(sl_local_self(self), &member_of(line, position)->count, count,
                          sl_group_member(line->group, position), NULL);
 }
 
 /* SC: if two members tell counts, and then each looks for the other's count, at least one of them hears it. */
 bool sl_local_line_heard(const struct sl_engine_line *line, int position, uint32_t count) {
-    return sl_local_reached(atomic_load(&member_of(line, position)->count.value), count);
+    for (int i = 0; i < line->group->size && position == SL_ALL_MEMBERS; i++)
+        if (i != line->group->rank && !sl_local_line_heard(line, i, count)) return false;
+    return position == SL_ALL_MEMBERS || sl_local_reached(atomic_load(&member_of(line, position)->count.value), count);
 }
 
 const void *sl_local_line_message(const struct sl_engine_line *line, int position, uint32_t count) {

@@ -2,7 +2,13 @@
  *
  * Each member has a receive under way for each other member. Whenever a line is looked at, received messages are
  * copied, and their receives are posted again at once. Until all members of a line have told a first count, the line is
- * looked at in every turn. A line's number is the tag of its messages. */
+ * looked at in every turn. A line's number is the tag of its messages.
+ *
+ * If there are more than DIRECT members, a count without a message that is told to all goes in rounds, of which there
+ * are as many as the logarithm of the members' number. In round r a member tells the one 2^r places behind it that its
+ * own count, and those of the 2^r - 1 members before it, are at least so high. So after the last round it knows this of
+ * all. Whoever hears a round tells the next one at once, in any call. Receives are then under way for the members from
+ * which rounds come, and for those that have been waited for. */
 #include "collectives/mpi/wire.h"
 
 #include <stddef.h>
@@ -11,9 +17,11 @@
 
 #include "spmd/base/memory.h"
 
+enum { DIRECT = 8, ROUNDS = 31 };
+
 struct letter {
     uint32_t count;
-    bool has_message;
+    bool has_message, of_round;
     max_align_t message[];
 };
 
@@ -37,10 +45,15 @@ struct sl_mpi_line {
     struct sl_mpi_run *run;
     struct sl_group group;
     int tag, kept;
-    size_t pitch;        /* bytes of a message, rounded up */
-    int unheard;         /* number of other members that have told nothing yet */
-    struct sent *sent;   /* the latest first */
-    struct sent *unused; /* letters */
+    size_t pitch;           /* bytes of a message, rounded up */
+    int unheard;            /* number of other members that have told nothing yet; 0 if there are rounds */
+    enum sl_operation kind; /* of the call for which this member has told its latest count */
+    int rounds;             /* 0: all counts are told directly */
+    uint32_t own;           /* this member's latest count in rounds; by round, the count told and the count heard: */
+    uint32_t told[ROUNDS], heard[ROUNDS];
+    _Atomic uint32_t all; /* of all members, by rounds */
+    struct sent *sent;    /* the latest first */
+    struct sent *unused;  /* letters */
     struct member member[];
 };
 
@@ -78,7 +91,8 @@ static struct sl_mpi_line *new_line(struct sl_mpi_run *run, const struct sl_engi
     line->tag = (int)wanted->number;
     line->kept = wanted->kept;
     line->pitch = pitch;
-    line->unheard = wanted->group->size - 1;
+    while (wanted->group->size > DIRECT && 1 << line->rounds < wanted->group->size) line->rounds++;
+    line->unheard = line->rounds ? 0 : wanted->group->size - 1;
     char *behind = (char *)sl_round_up((size_t)(uintptr_t)&line->member[size], sizeof(max_align_t));
     for (size_t i = 0; i < size; i++, behind += each) {
         line->member[i].letter = (struct letter *)(void *)behind;
@@ -86,6 +100,14 @@ static struct sl_mpi_line *new_line(struct sl_mpi_run *run, const struct sl_engi
         line->member[i].request = MPI_REQUEST_NULL;
     }
     return line;
+}
+
+/* The members that tell this one, and that hear from it, in ROUND. */
+static int teller_in(const struct sl_mpi_line *line, int round) {
+    return (line->group.rank + line->group.size - (1 << round)) % line->group.size;
+}
+static int hearer_in(const struct sl_mpi_line *line, int round) {
+    return (line->group.rank + (1 << round)) % line->group.size;
 }
 
 static bool await_letter(struct sl_mpi_line *line, int position) {
@@ -104,8 +126,11 @@ const char *sl_mpi_line_open(struct sl_spmd *self, struct sl_engine_line *wanted
     wanted->state = line;
     line->next = run->lines;
     run->lines = line;
-    for (int i = 0; i < line->group.size; i++) {
+    for (int i = 0; i < line->group.size && !line->rounds; i++) {
         if (i != line->group.rank && !await_letter(line, i)) break;
+    }
+    for (int round = 0; round < line->rounds; round++) {
+        if (!await_letter(line, teller_in(line, round))) break;
     }
     return NULL;
 }
@@ -149,7 +174,15 @@ int sl_mpi_line_close(struct sl_spmd *self, struct sl_engine_line *closed) {
 
 /* ---- telling ---- */
 
-static void send(struct sl_mpi_line *line, int position, uint32_t count, const void *message, size_t bytes) {
+static void count_letter(struct sl_mpi_line *line, int to, int bytes) {
+    struct sl_traffic *sent = line->run->spmd.sent;
+    const bool here = sl_mpi_is_neighbour(to);
+    if (!sent) return;
+    sl_traffic_add(&sent[line->kind], here ? SL_WAY_HOST : SL_WAY_NETWORK, 1, (uint64_t)bytes);
+    sent[line->kind].bells += here;
+}
+
+static void send(struct sl_mpi_line *line, int position, struct letter what, const void *message, size_t bytes) {
     struct sent *one = line->unused ? line->unused : malloc(sizeof *one + line->pitch);
     if (!one) {
         sl_mpi_propose(line->run, SL_FAILED, -1,
@@ -158,14 +191,36 @@ static void send(struct sl_mpi_line *line, int position, uint32_t count, const v
     }
     if (one == line->unused) line->unused = one->next;
     one->to = sl_group_member(&line->group, position);
-    one->letter.count = count;
+    one->letter = what;
     one->letter.has_message = message != NULL;
     if (message) memcpy(one->letter.message, message, bytes);
     one->next = line->sent;
     line->sent = one;
     const int code =
         MPI_Isend(&one->letter, bytes_of(line, message), MPI_BYTE, one->to, line->tag, line->run->wire, &one->request);
+    count_letter(line, one->to, bytes_of(line, message));
     if (sl_mpi_ok(line->run, code, "a line")) sl_mpi_ring_for_letter(one->to);
+}
+
+static bool has_reached(uint32_t count, uint32_t target) { return (int32_t)(count - target) >= 0; }
+
+/* The count that this member, and those before it as far as ROUND tells, have reached. */
+static uint32_t known_before(const struct sl_mpi_line *line, int round) {
+    uint32_t known = line->own;
+    for (int i = 0; i < round; i++)
+        if (!has_reached(line->heard[i], known)) known = line->heard[i];
+    return known;
+}
+
+/* Tells all rounds that can be told. */
+static void go_round(struct sl_mpi_line *line) {
+    for (int round = 0; round < line->rounds; round++) {
+        const uint32_t known = known_before(line, round);
+        if (known == line->told[round]) continue;
+        line->told[round] = known;
+        send(line, hearer_in(line, round), (struct letter){.count = known, .of_round = true}, NULL, 0);
+    }
+    atomic_store_explicit(&line->all, known_before(line, line->rounds), memory_order_release);
 }
 
 void sl_mpi_line_tell(struct sl_spmd *self, struct sl_engine_line *of, uint32_t count, const void *message,
@@ -173,8 +228,14 @@ void sl_mpi_line_tell(struct sl_spmd *self, struct sl_engine_line *of, uint32_t 
     struct sl_mpi_line *line = of->state;
     (void)self;
     sweep(line);
+    line->kind = of->kind;
+    if (line->rounds && !to && !message) {
+        line->own = count;
+        go_round(line);
+        return;
+    }
     for (int i = 0; i < line->group.size; i++) {
-        if (i != line->group.rank && (!to || to[i])) send(line, i, count, message, of->bytes);
+        if (i != line->group.rank && (!to || to[i])) send(line, i, (struct letter){.count = count}, message, of->bytes);
     }
 }
 
@@ -182,6 +243,13 @@ void sl_mpi_line_tell(struct sl_spmd *self, struct sl_engine_line *of, uint32_t 
 
 static char *place_of(const struct sl_mpi_line *line, int position, uint32_t count) {
     return line->member[position].messages + line->pitch * (count % (uint32_t)line->kept);
+}
+
+/* The round in which the member at POSITION tells this one. */
+static int round_from(const struct sl_mpi_line *line, int position) {
+    int round = 0;
+    while (teller_in(line, round) != position) round++;
+    return round;
 }
 
 /* Handles all letters that have come from the member at POSITION. */
@@ -192,14 +260,29 @@ static void listen(struct sl_mpi_line *line, int position) {
         if (!sl_mpi_ok(line->run, MPI_Test(&member->request, &came, MPI_STATUS_IGNORE), "a line") || !came) return;
         const uint32_t count = member->letter->count;
         if (member->letter->has_message) memcpy(place_of(line, position, count), member->letter->message, line->pitch);
-        line->unheard -= atomic_load_explicit(&member->heard, memory_order_relaxed) == 0;
-        atomic_store_explicit(&member->heard, count, memory_order_release);
+        if (member->letter->of_round) {
+            line->heard[round_from(line, position)] = count;
+        } else {
+            line->unheard -= line->unheard && atomic_load_explicit(&member->heard, memory_order_relaxed) == 0;
+            atomic_store_explicit(&member->heard, count, memory_order_release);
+        }
         came = await_letter(line, position);
     }
 }
 
+static void listen_for_rounds(struct sl_mpi_line *line) {
+    for (int round = 0; round < line->rounds; round++) listen(line, teller_in(line, round));
+    if (line->rounds) go_round(line);
+}
+
+/* Whether the member at POSITION, or, if it is SL_ALL_MEMBERS, each other one, has told COUNT. */
 static bool has_heard(const struct sl_mpi_line *line, int position, uint32_t count) {
-    return (int32_t)(atomic_load_explicit(&line->member[position].heard, memory_order_acquire) - count) >= 0;
+    if (line->rounds && has_reached(atomic_load_explicit(&line->all, memory_order_acquire), count)) return true;
+    if (position != SL_ALL_MEMBERS)
+        return has_reached(atomic_load_explicit(&line->member[position].heard, memory_order_acquire), count);
+    for (int i = 0; i < line->group.size; i++)
+        if (i != line->group.rank && (line->rounds || !has_heard(line, i, count))) return false;
+    return true;
 }
 
 bool sl_mpi_line_heard(const struct sl_engine_line *line, int position, uint32_t count) {
@@ -218,13 +301,32 @@ struct awaited {
 
 static bool is_told(void *of) {
     const struct awaited *awaited = of;
-    if (!has_heard(awaited->line, awaited->position, awaited->count)) listen(awaited->line, awaited->position);
-    return has_heard(awaited->line, awaited->position, awaited->count);
+    struct sl_mpi_line *line = awaited->line;
+    if (has_heard(line, awaited->position, awaited->count)) return true;
+    listen_for_rounds(line);
+    for (int i = 0; i < line->group.size; i++) {
+        const bool awaits = awaited->position == i || (awaited->position == SL_ALL_MEMBERS && !line->rounds);
+        if (!awaits || i == line->group.rank) continue;
+        if (line->member[i].request == MPI_REQUEST_NULL) await_letter(line, i);
+        listen(line, i);
+    }
+    return has_heard(line, awaited->position, awaited->count);
 }
 
+/* The first member from which a count, or a round, is missing. */
 static int teller(void *of) {
     const struct awaited *awaited = of;
-    return sl_group_member(&awaited->line->group, awaited->position);
+    const struct sl_mpi_line *line = awaited->line;
+    int position = awaited->position == SL_ALL_MEMBERS ? 0 : awaited->position, round = 0;
+    if (awaited->position == SL_ALL_MEMBERS && line->rounds) {
+        while (round < line->rounds - 1 && has_reached(line->heard[round], awaited->count)) round++;
+        position = teller_in(line, round);
+    } else if (awaited->position == SL_ALL_MEMBERS) {
+        while (position < line->group.size - 1 &&
+               (position == line->group.rank || has_heard(line, position, awaited->count)))
+            position++;
+    }
+    return sl_group_member(&line->group, position);
 }
 
 int sl_mpi_line_hear(struct sl_spmd *self, struct sl_engine_line *of, int position, uint32_t count, bool waits) {
@@ -243,6 +345,7 @@ static void advance(struct sl_mpi_run *run) {
         for (int i = 0; i < line->group.size && line->unheard; i++) {
             if (i != line->group.rank && !has_heard(line, i, 1)) listen(line, i);
         }
+        listen_for_rounds(line);
     }
 }
 

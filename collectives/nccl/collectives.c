@@ -13,13 +13,19 @@
 #include "collectives/operations.h"
 #include "spmd/device/device.h"
 
+enum { CONNECTED = 64 }; /* most members of a group in which each pair is connected from the beginning */
+
 /* ---- opening ---- */
 
 static const char opening[] = "the opening of a group";
 
 static struct sl_nccl_group *new_group(struct sl_nccl_coordinate *me, const struct sl_group *group) {
-    struct sl_nccl_group *made = calloc(1, sizeof *made);
+    const size_t size = (size_t)group->size, each = sizeof(void *) + sizeof(uint32_t) + sizeof(bool);
+    struct sl_nccl_group *made = calloc(1, sizeof *made + size * each);
     if (!made) return NULL;
+    made->blocks = (const void **)(made + 1);
+    made->compared = (uint32_t *)(made->blocks + size);
+    made->needs = (bool *)(made->compared + size);
     made->group = *group;
     snprintf(made->wire.name, sizeof made->wire.name, "over \"%s\"", group->name);
     made->device = me->device, made->pinned = me->pinned;
@@ -55,7 +61,7 @@ static int open_world(struct sl_nccl_coordinate *me) {
     if (me->world) return SL_OK;
     struct sl_group all = {.size = me->run->mesh->size, .rank = me->self->coordinate, .name = "*"};
     sl_mesh_members(me->run->mesh, me->self->coordinate, "*", &all.members);
-    me->scratch = sl_nccl_take(me, (1 + 2 * SL_NCCL_MOST) * sizeof *me->scratch, false);
+    me->scratch = sl_nccl_take(me, (1 + 2 * (size_t)all.size) * sizeof *me->scratch, false);
     if (!me->scratch) return sl_fail(me->self, SL_FAILED, "no memory for the group \"*\"");
     SL_TRY(open_group(me, &all, &me->world));
     SL_TRY(gather(me->world, opening));
@@ -90,10 +96,12 @@ static bool first_sum(struct sl_nccl_wire *wire) {
     return done;
 }
 
-/* Makes a first message from each member to each, which connects them. */
+/* Makes a first message from each member to each, which connects them: unless there are many, whose connections would
+ * take much memory. Those are connected by the first call that needs them, and it waits for that. */
 static bool first_words(struct sl_nccl_group *group) {
     struct sl_nccl_wire *wire = &group->wire;
-    float *x = wire->me->scratch + 1, *y = x + SL_NCCL_MOST;
+    float *x = wire->me->scratch + 1, *y = x + group->group.size;
+    if (group->group.size > CONNECTED) return true;
     if (!sl_nccl_lock(wire)) return false;
     bool done = SL_NCCL(wire, ncclGroupStart());
     for (int peer = 0; peer < group->group.size && done; peer++) {
@@ -285,8 +293,8 @@ static void note_met(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     if (c->enqueued) sl_nccl_watch(&group->wire, flight_of(c));
 }
 
-static void conclude(struct sl_nccl_call *c) {
-    if (c->enqueued) sl_nccl_deliver(c);
+static void conclude(struct sl_nccl_group *group, struct sl_nccl_call *c) {
+    if (c->enqueued) sl_nccl_deliver(group, c);
     c->under_way = false;
 }
 
@@ -303,7 +311,7 @@ int sl_nccl_test(struct sl_spmd *self, struct sl_request *request, bool *done) {
     if (c->enqueued && !sl_nccl_has_landed(&group->wire, flight_of(c))) return SL_OK;
     SL_TRY(sl_nccl_passed(me, sl_nccl_alive(me))); /* an abort also ends flights */
     if (atomic_load(&me->run->failed)) return sl_nccl_fail(&group->wire, sl_collective_name(&c->call), c->call.site);
-    conclude(c);
+    conclude(group, c);
     *done = true;
     return SL_OK;
 }
@@ -332,6 +340,6 @@ int sl_nccl_finish(struct sl_spmd *self, struct sl_request *request) {
         note_met(group, c);
     }
     SL_TRY(await_result(group, c));
-    conclude(c);
+    conclude(group, c);
     return SL_OK;
 }

@@ -16,7 +16,7 @@ struct comparison {
     struct sl_nccl_group *group;
     struct sl_call_note *sent, *received; /* device: this call's; [group size]. The next two likewise: */
     struct sl_call_note *mine, *theirs;   /* pinned */
-    bool needs[SL_NCCL_MOST];             /* by member */
+    bool *needs;                          /* by member */
 };
 
 struct sl_nccl_comparisons {
@@ -27,8 +27,8 @@ struct sl_nccl_comparisons {
 /* ---- memory ---- */
 
 static struct sl_nccl_comparisons *new_comparisons(struct sl_nccl_coordinate *me) {
-    const size_t each = 1 + (size_t)me->run->mesh->size;
-    struct sl_nccl_comparisons *made = sl_nccl_take(me, sizeof *made, true);
+    const size_t size = (size_t)me->run->mesh->size, each = 1 + size;
+    struct sl_nccl_comparisons *made = sl_nccl_take(me, sizeof *made + SL_MAX_IN_FLIGHT * size, true);
     struct sl_call_note *device = sl_nccl_take(me, SL_MAX_IN_FLIGHT * each * sizeof *device, false);
     struct sl_call_note *pinned = sl_nccl_take(me, SL_MAX_IN_FLIGHT * each * sizeof *pinned, true);
     if (!made || !device || !pinned) return NULL;
@@ -37,6 +37,7 @@ static struct sl_nccl_comparisons *new_comparisons(struct sl_nccl_coordinate *me
         struct comparison *of = &made->of[slot];
         of->sent = device + each * (size_t)slot, of->received = of->sent + 1;
         of->mine = pinned + each * (size_t)slot, of->theirs = of->mine + 1;
+        of->needs = (bool *)(made + 1) + size * (size_t)slot;
     }
     return made;
 }

@@ -157,7 +157,6 @@ static const struct sl_engine_table *launched(void) {
 
 const struct sl_engine_table sl_engine_nccl = {
     .name = "nccl",
-    .most = SL_NCCL_MOST,
     .both_ends = true,
     .launched = launched,
     .run = sl_nccl_run,

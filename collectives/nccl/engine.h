@@ -231,8 +231,10 @@ struct sl_nccl_group {
     struct sl_nccl_wire wire;
     struct sl_group group;
     struct sl_engine_line line;
+    bool *needs;                                /* [group size], for sl_nccl_begin */
+    const void **blocks;                        /* [group size], for sums computed here */
     struct sl_call_note mine[SL_MAX_IN_FLIGHT]; /* in checked mode, by the count of calls; and counts of calls: */
-    uint32_t begun, compared[SL_NCCL_MOST];     /* begun here, and by member compared */
+    uint32_t begun, *compared;                  /* begun here, and by member compared */
     uint32_t started;
     struct sl_nccl_comparisons *comparisons; /* NULL: calls are not compared in the stream */
     struct sl_nccl_buffer *device, *pinned;
@@ -266,7 +268,7 @@ bool sl_nccl_pack(struct sl_nccl_group *group, struct sl_nccl_call *c);
 bool sl_nccl_exchange(struct sl_nccl_group *group, struct sl_nccl_call *c);
 bool sl_nccl_unpack(struct sl_nccl_group *group, struct sl_nccl_call *c);
 /* Does the host's part after the enqueued work has ended; releases the buffers. */
-void sl_nccl_deliver(struct sl_nccl_call *c);
+void sl_nccl_deliver(struct sl_nccl_group *group, struct sl_nccl_call *c);
 void sl_nccl_buffers_close(struct sl_nccl_buffer *list);
 
 /* ---- comparing calls in the stream (compare_calls.c) ---- */

@@ -1,9 +1,10 @@
 /* hosts.c - communication between the coordinates' hosts, over lines of the engine below. That engine waits, and gives
  * verdicts.
  *
- * A member of a group tells its number of calls to the members whose data the call needs; in checked mode to all
- * members, with a description of the call. An end of a channel tells, with its first count, its arguments and, if it is
- * the sender, the id of the communicator. Then it tells a count for each post or release. */
+ * A member of a group tells its number of calls to the members whose data the call needs; if each member needs all, in
+ * as few messages as the engine below can. In checked mode it tells all members, with a description of the call. An end
+ * of a channel tells, with its first count, its arguments and, if it is the sender, the id of the communicator. Then it
+ * tells a count for each post or release. */
 #include <stdio.h>
 
 #include "collectives/nccl/engine.h"
@@ -75,6 +76,11 @@ static int hear(struct sl_nccl_group *group, int position, uint32_t count, bool 
     return me->run->engine->checked ? compare(group, position) : SL_OK;
 }
 
+/* Whether the members tell each other CALL without a description, each to all. */
+static bool meets(const struct sl_nccl_group *group, const struct sl_collective *call) {
+    return !group->wire.me->run->engine->checked && (call->operation == SL_BROADCAST || sl_call_meets(call));
+}
+
 /* If two members of one process begin a call, the later one hears the earlier one's count. */
 static int begin_checked(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t count) {
     struct sl_nccl_coordinate *me = group->wire.me;
@@ -94,15 +100,18 @@ static int begin_checked(struct sl_nccl_group *group, const struct sl_collective
 
 int sl_nccl_begin(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket) {
     struct sl_nccl_coordinate *me = group->wire.me;
-    bool to[SL_NCCL_MOST];
+    group->line.kind = call->operation;
     if (me->run->engine->checked) return begin_checked(group, call, ticket + 1);
-    for (int i = 0; i < group->group.size; i++) to[i] = sl_nccl_needs(call, i);
-    below(me)->line_tell(me->self, &group->line, ticket + 1, NULL, to);
+    for (int i = 0; i < group->group.size; i++) group->needs[i] = sl_nccl_needs(call, i);
+    below(me)->line_tell(me->self, &group->line, ticket + 1, NULL, meets(group, call) ? NULL : group->needs);
     return SL_OK;
 }
 
 bool sl_nccl_met(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket) {
     const struct sl_engine_table *table = below(group->wire.me);
+    if (meets(group, call))
+        return !hear(group, SL_ALL_MEMBERS, ticket + 1, false) &&
+               table->line_heard(&group->line, SL_ALL_MEMBERS, ticket + 1);
     for (int i = 0; i < group->group.size; i++) {
         if (i == group->group.rank || !sl_nccl_needs(call, i)) continue;
         if (hear(group, i, ticket + 1, false) || !table->line_heard(&group->line, i, ticket + 1)) return false;
@@ -111,6 +120,7 @@ bool sl_nccl_met(struct sl_nccl_group *group, const struct sl_collective *call, 
 }
 
 int sl_nccl_meet(struct sl_nccl_group *group, const struct sl_collective *call, uint32_t ticket) {
+    if (meets(group, call)) return hear(group, SL_ALL_MEMBERS, ticket + 1, true);
     for (int i = 0; i < group->group.size; i++) {
         if (i != group->group.rank && sl_nccl_needs(call, i)) SL_TRY(hear(group, i, ticket + 1, true));
     }

@@ -189,9 +189,9 @@ bool sl_nccl_unpack(struct sl_nccl_group *group, struct sl_nccl_call *c) {
 }
 
 /* Combines all members' blocks. On the device the output is contiguous. */
-static void combine(struct sl_nccl_call *c) {
+static void combine(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
-    const void *input[SL_NCCL_MOST];
+    const void **input = group->blocks;
     char *blocks = c->out.host ? c->out.pinned : c->out.base;
     void *output = c->out.host ? blocks : call->output; /* on the host: the first block */
     for (int i = 0; i < c->out.count; i++) input[i] = blocks + sl_block_bytes(call) * (size_t)i;
@@ -200,10 +200,10 @@ static void combine(struct sl_nccl_call *c) {
                                                              c->out.count, input, 1, &output);
 }
 
-void sl_nccl_deliver(struct sl_nccl_call *c) {
+void sl_nccl_deliver(struct sl_nccl_group *group, struct sl_nccl_call *c) {
     const struct sl_collective *call = &c->call;
     const struct sl_view tight = sl_packed_blocks(call), *view = &call->output_view;
-    if (c->combines) combine(c);
+    if (c->combines) combine(group, c);
     for (int i = 0; i < (c->combines ? 1 : c->out.count) && c->out.host; i++) {
         const struct layout from = {c->out.pinned + sl_block_bytes(call) * (size_t)i, &tight};
         copy_on_host(call, (struct layout){block_at(call, call->output, view, i), view}, from);

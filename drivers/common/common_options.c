@@ -114,7 +114,6 @@ int sl_common_open(const struct sl_common_options *common, struct sl_mesh *mesh,
     SL_TRY(sl_mesh_parse(mesh, common->mesh, error));
     SL_TRY(open_engine(common, engine, error));
     if (common->command) engine->signature = &common->command->signature;
-    SL_TRY(sl_engine_holds(engine, mesh->size, error));
     if (common->command && common->json) engine->waits = common->command->waits = new_waits(mesh->size);
     engine->checked |= common->checked;
     engine->grace = time_to_return;

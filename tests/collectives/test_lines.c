@@ -102,6 +102,48 @@ static void test_first(void **state) {
     expect_ok("x=2", first_program, NULL);
 }
 
+/* Counts that all tell to all: of many members they may come by way of others, which also wait for other lines. */
+static int all_program(struct sl_spmd *self, void *arg) {
+    struct own one, other;
+    (void)arg;
+    SL_TRY(open_own(self, &one, 3));
+    SL_TRY(open_own(self, &other, 5));
+    const struct sl_engine_table *table = one.table;
+    for (uint32_t count = 1; count <= ROUNDS; count++) {
+        table->line_tell(self, &one.line, count, NULL, NULL);
+        table->line_tell(self, &other.line, count, NULL, NULL);
+        SL_TRY(table->line_hear(self, &other.line, SL_ALL_MEMBERS, count, true));
+        CHECK(self, table->line_heard(&other.line, SL_ALL_MEMBERS, count));
+        SL_TRY(table->line_hear(self, &one.line, SL_ALL_MEMBERS, count, true));
+        CHECK(self, table->line_heard(&one.line, SL_ALL_MEMBERS, count));
+    }
+    CHECK(self, one.world.size == 1 || !table->line_heard(&one.line, SL_ALL_MEMBERS, ROUNDS + 1));
+    SL_TRY(table->line_close(self, &one.line));
+    return table->line_close(self, &other.line);
+}
+
+/* Member 0 hears all, then returns; the others wait for its next count. */
+static int deserted_program(struct sl_spmd *self, void *arg) {
+    struct own own;
+    (void)arg;
+    SL_TRY(open_own(self, &own, 2));
+    own.table->line_tell(self, &own.line, 1, NULL, NULL);
+    SL_TRY(own.table->line_hear(self, &own.line, SL_ALL_MEMBERS, 1, true));
+    if (own.world.rank == 0) return SL_OK;
+    own.table->line_tell(self, &own.line, 2, NULL, NULL);
+    return own.table->line_hear(self, &own.line, SL_ALL_MEMBERS, 2, true);
+}
+
+static void test_all(void **state) {
+    static const char *const meshes[] = {"x=1", "x=2", "x=8", "x=9", "x=12"};
+    (void)state;
+    for (int m = 0; m < 5; m++) expect_ok(meshes[m], all_program, NULL);
+    for (int m = 1; m < 5; m++)
+        EXPECT_VERDICT(
+            ((struct test_run){.mesh = meshes[m]}), deserted_program, SL_FAILED,
+            "coordinate 0 (x=0) returned after meeting on a line at test_lines.c:1 while others wait for it:");
+}
+
 enum vain { ONESELF, EACH_OTHER, RETURNED, ENDED, KINDS };
 
 static int vain_program(struct sl_spmd *self, void *arg) {
@@ -133,10 +175,8 @@ static void test_waits_in_vain(void **state) {
 int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_some),
-        cmocka_unit_test(test_first),
-        cmocka_unit_test(test_waits_in_vain),
+        cmocka_unit_test(test_rounds), cmocka_unit_test(test_some),          cmocka_unit_test(test_first),
+        cmocka_unit_test(test_all),    cmocka_unit_test(test_waits_in_vain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

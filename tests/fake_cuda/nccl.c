@@ -25,7 +25,7 @@
 #include "arena.h"
 #include "fake.h"
 
-enum { MOST = 64, SCALES = 8, BUNDLE = 2 * MOST };
+enum { MOST = 128, SCALES = 8, BUNDLE = 2 * MOST };
 
 struct operation {
     enum { SUM, SUM_SCATTER, GATHER, BROADCAST, SEND, RECEIVE } kind;

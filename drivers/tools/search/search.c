@@ -221,7 +221,7 @@ static int find_machine(struct search *search, struct sl_error *error) {
 }
 
 const struct sl_engine_table sl_search_processes = {.name = "mpi", .apart = true, .both_ends = true};
-static const struct sl_engine_table gpus = {.name = "nccl", .most = SL_NCCL_MOST, .apart = true, .both_ends = true};
+static const struct sl_engine_table gpus = {.name = "nccl", .apart = true, .both_ends = true};
 
 static int nodes_of(const struct sl_machine *machine) {
     int nodes = 0;
@@ -288,7 +288,6 @@ static int find_layouts(struct search *search, struct sl_error *error) {
         return sl_error_set(error, SL_BAD_INPUT, "--plan: %s has one layout", search->job->type->model);
     SL_TRY(find_machine(search, error));
     SL_TRY(find_engine(search, error));
-    SL_TRY(sl_search_check(search->options, search->engine, search->devices, error));
     if (sl_machine_room(&search->machine) < search->devices)
         return sl_error_set(error, SL_BAD_INPUT, "--devices %d: the machine \"%s\" has %d", search->devices,
                             search->machine.name, sl_machine_room(&search->machine));

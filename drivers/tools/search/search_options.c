@@ -25,18 +25,6 @@ const struct sl_option sl_search_table[] = {
     {0},
 };
 
-int sl_search_check(const struct sl_search_options *options, const struct sl_engine *engine, int devices,
-                    struct sl_error *error) {
-    const bool on_paper = options->machine && !options->save && options->plan == SL_PLAN_SEARCH;
-    const int most = engine->table->most;
-    if (!most || devices <= most || on_paper) return SL_OK;
-    return sl_error_set(
-        error, SL_BAD_INPUT,
-        "--devices %d: a run on engine %s has at most %d coordinates; more are planned only on paper: by --plan "
-        "search with --machine FILE, whose layouts are not saved",
-        devices, engine->table->name, most);
-}
-
 /* ---- sizes ---- */
 
 bool sl_search_bytes(const char *text, double *bytes) {

@@ -24,11 +24,6 @@ extern const struct sl_option sl_search_table[];
  * is not a size from 1 byte to 1e18. */
 bool sl_search_bytes(const char *text, double *bytes);
 
-/* Returns SL_BAD_INPUT if a run on ENGINE cannot have DEVICES coordinates: only a search with a machine file plans
- * such runs. */
-int sl_search_check(const struct sl_search_options *options, const struct sl_engine *engine, int devices,
-                    struct sl_error *error);
-
 /* Call it after COMMAND was parsed: without --mesh, a plan begins with a mesh of one coordinate, so given options
  * need not fit the default mesh. SL_BAD_INPUT if the options contradict each other. */
 int sl_search_prepare(struct sl_search_options *options, struct sl_common_options *common,

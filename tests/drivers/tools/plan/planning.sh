@@ -330,16 +330,15 @@ call $transformer --plan auto --devices 2 --memory 1GB --steps 2
 [ $status = 0 ] && grep -q '"this machine"' err && grep -q '^parameters ' out
 point 'also on this machine, which is measured'
 
+sed 's/"count": *[0-9]*/"count": 40, "gpus": 4/' "$cluster" >many.json
+call $transformer --plan search --devices 80 --machine many.json --save-options many
+[ $status = 0 ] && grep -q -- '--mesh ' many
+point 'options of a run on 80 GPUs'
+
 # ---- refusals ----
 
 refuses '--plan: "maybe" is not one of no|search|auto' $transformer --plan maybe
 refuses '--devices: "65537" is not an integer from 0 to 65536' $transformer --plan search --devices 65537
-for how in '--plan auto --machine many.json' '--plan search --machine many.json --save-options many'; do
-    sed 's/"count": *[0-9]*/"count": 40, "gpus": 4/' "$cluster" >many.json
-    refuses '--devices 80: a run on engine nccl has at most 64 coordinates; more are planned only on paper' $transformer $how --devices 80
-done
-[ ! -e many ]
-point 'nothing is saved'
 refuses '--devices: is read only with --plan' $transformer --devices 4
 refuses '--memory: is read only with --plan' $transformer --memory 1GB
 for size in 0 1XB B 1GBB -1GB nan 1e99 inf; do
