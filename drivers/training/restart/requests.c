@@ -81,7 +81,10 @@ void sl_restart_note_step(struct sl_watcher *w) {
 bool sl_restart_is_due(struct sl_watcher *w) {
     if (!*w->wanted || w->asked) return false;
     const int64_t step = sl_protection_step(w->checkpoints->save);
-    if (step > w->after) return true;
+    const bool leaves = sl_protection_ask_to_leave(w->checkpoints->save);
+    if (leaves ? sl_protection_has_left(w->checkpoints->save) : step > w->after) return true;
+    if (step > w->after) w->until = sl_now() + time_to_step; /* a run leaves its hosts two steps later */
+    if (step > w->after) w->after = step;
     if (sl_now() <= w->until) return false;
     if (step >= 0) return true;
     *w->wanted = '\0';

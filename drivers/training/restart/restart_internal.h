@@ -87,8 +87,8 @@ void sl_restart_take_request(struct sl_watcher *w);
 void sl_restart_look_at_hosts(struct sl_watcher *w);
 /* Notes a run's first new step, and answers a request for another mesh. */
 void sl_restart_note_step(struct sl_watcher *w);
-/* Returns whether the run should end now for another mesh: it has taken another step, or the time is over. If no step
- * is in memory, refuses the request. */
+/* Returns whether the run should end now for another mesh: it has taken another step, on several hosts it has left all
+ * but this one, or the time is over. If no step is in memory, refuses the request. */
 bool sl_restart_is_due(struct sl_watcher *w);
 /* Answers the request, if there is one. */
 void sl_restart_answer(struct sl_watcher *w, const char *text);

@@ -12,6 +12,7 @@
 #include "layers/formats/files/contents.h"
 #include "layers/formats/stores/store_parts.h"
 #include "layers/records/snapshot/protection_copies.h"
+#include "layers/records/snapshot/protection_leave.h"
 #include "layers/records/snapshot/saved_parts_internal.h"
 
 /* One coordinate's. */
@@ -21,6 +22,7 @@ struct part {
     int places; /* steps in memory */
     struct sl_store place[SL_PROTECTION_PLACES];
     struct sl_protection_copies copies;
+    struct sl_protection_leave leave;
     struct sl_protection_account account;
 };
 
@@ -248,7 +250,7 @@ static void write_layout(const struct part *part, struct sl_spmd *self, struct s
     name_layout(part, layout);
     for (int i = 0; list && i < parts; i++) list[i].path = "-";
     bool noted = list && !sl_checkpoint_note(whole, trainer, about, settings, notes);
-    if (noted && part->hosts.count > 2) noted = !set_number(whole, SL_PROTECTION_HOSTS, part->hosts.count);
+    if (noted && part->hosts.count > 1) noted = !set_number(whole, SL_PROTECTION_HOSTS, part->hosts.count);
     if (!noted)
         sl_error_set(error, SL_FAILED, "no memory to protect the run");
     else
@@ -293,6 +295,7 @@ static int reserve_all(struct part *part, struct sl_spmd *self, struct sl_traine
         SL_TRY(status);
     }
     SL_TRY(reserve_copies(part, self, trainer, mine));
+    SL_TRY(sl_protection_leave_open(&part->leave, self, &part->hosts));
     name_layout(part, layout);
     return part->hosts.count > 1 ? send_file(part, self, trainer, layout, mine) : SL_OK;
 }
@@ -336,6 +339,15 @@ static int write_part(struct part *part, struct sl_store *place, struct sl_spmd 
     return SL_OK;
 }
 
+/* Ends the run after STEP if the watcher has asked for that. */
+static int leave_if_asked(struct part *part, struct sl_spmd *self, int64_t step) {
+    bool asked;
+    SL_TRY(sl_protection_leave_hear(&part->leave, self, &asked));
+    if (!asked) return sl_protection_leave_tell(&part->leave, self, part->folder);
+    SL_TRY(sl_protection_copies_end(&part->copies, self));
+    return sl_protection_leave(&part->leave, self, &part->hosts, part->folder, part->start, step);
+}
+
 int sl_protection_commit(struct sl_protection *p, struct sl_spmd *self, struct sl_trainer *trainer, int64_t samples) {
     struct part *part = &p->part[self->coordinate];
     const int64_t before = part->account.steps;
@@ -353,11 +365,14 @@ int sl_protection_commit(struct sl_protection *p, struct sl_spmd *self, struct s
     }
     part->account.sent = part->copies.sent;
     part->account.seconds += sl_now() - began;
-    return SL_OK;
+    return leave_if_asked(part, self, sl_trainer_steps(trainer));
 }
 
 int sl_protection_settle(struct sl_protection *p, struct sl_spmd *self) {
-    return sl_protection_copies_end(&p->part[self->coordinate].copies, self);
+    struct part *part = &p->part[self->coordinate];
+    bool asked;
+    SL_TRY(sl_protection_copies_end(&part->copies, self));
+    return sl_protection_leave_hear(&part->leave, self, &asked);
 }
 
 bool sl_protection_leads(const struct sl_protection *p, const struct sl_spmd *self) {

@@ -9,7 +9,8 @@
  * (layers/records/snapshot/protection_copies.h), and there is room for three steps: when a coordinate ends step K, all
  * copies of step K - 2 are complete, and it may write over step K - 3. So each of two hosts always has a whole step. Of
  * more hosts, those that remain have one if no two neighbours are lost. A run that continues brings its parts together
- * (layers/records/snapshot/protection_collect.h). */
+ * (layers/records/snapshot/protection_collect.h). If it is to continue on another mesh, they are brought together
+ * before it ends, because hosts may leave it (layers/records/snapshot/protection_leave.h). */
 #ifndef SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_H
 #define SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_H
 
@@ -47,9 +48,9 @@ int sl_protection_open(struct sl_protection *protection, struct sl_spmd *self, s
                        const char *save, const char *from, const struct sl_checkpoint *about,
                        const struct sl_setting *settings, const struct sl_store *notes);
 
-/* Copies this coordinate's part of the step just taken. SAMPLES: number of samples used so far. On several hosts, waits
- * for the copies of the step before it, and starts to send those of this step. If a value is not finite, the part stays
- * invalid. */
+/* Copies this coordinate's part of the step just taken; does not return if the run leaves its hosts. SAMPLES: number of
+ * samples used so far. On several hosts, waits for the copies of the step before it, and starts to send those of this
+ * step. If a value is not finite, the part stays invalid. */
 int sl_protection_commit(struct sl_protection *protection, struct sl_spmd *self, struct sl_trainer *trainer,
                          int64_t samples);
 /* Waits for copies still being sent. Call it on all coordinates after the last step. */

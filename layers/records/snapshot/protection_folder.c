@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,7 +171,7 @@ struct found {
     char start[SL_MAX_PATH];
     bool spread; /* other hosts may have some parts */
     int place, parts, missing;
-    int64_t step, samples;
+    int64_t step, samples, hosts; /* hosts is -1 if there is one */
 };
 
 static int64_t read_part(const char *path, uint64_t *root, int64_t *samples) {
@@ -223,7 +224,8 @@ static void look(const char *path, void *latest) {
     if (!name_layout(path, layout) || access(layout, F_OK)) return;
     snprintf(found.start, sizeof found.start, "%s", path);
     found.parts = sl_parts_count(layout, &notes);
-    found.spread = sl_store_note(&notes, SL_PROTECTION_HOSTS) != NULL;
+    found.hosts = number_of(&notes, SL_PROTECTION_HOSTS);
+    found.spread = found.hosts > 2;
     sl_store_free(&notes);
     for (found.place = 0; found.place < SL_PROTECTION_PLACES; found.place++)
         if (counts(&found, NULL) && found.step > best->step) *best = found;
@@ -246,6 +248,44 @@ static int set_number(struct sl_store *notes, const char *key, int64_t number) {
     snprintf(text, sizeof text, "%" PRId64, number);
     return sl_store_set_note(notes, key, text);
 }
+
+/* ---- leaving hosts ---- */
+
+enum { LEAVE, LEFT };
+
+/* Writes the path of a file of FOLDER by which a run leaves its hosts. */
+static void name_word(const char *folder, int word, char path[SL_MAX_PATH]) {
+    snprintf(path, SL_MAX_PATH, "%.*s/%s", SL_MAX_PATH - 10, folder, word == LEAVE ? "leave" : "left");
+}
+
+static bool has_word(const char *folder, int word) {
+    char path[SL_MAX_PATH];
+    name_word(folder, word, path);
+    return !access(path, F_OK);
+}
+
+static void say_word(const char *folder, int word) {
+    char path[SL_MAX_PATH];
+    name_word(folder, word, path);
+    const int file = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file >= 0) close(file);
+}
+
+bool sl_protection_ask_to_leave(const char *save) {
+    struct found latest;
+    char folder[SL_MAX_PATH];
+    if (find_latest(save, &latest) < 0 || latest.hosts < 0 || sl_protection_name(save, folder, NULL)) return false;
+    if (!has_word(folder, LEFT)) say_word(folder, LEAVE);
+    return true;
+}
+
+bool sl_protection_has_left(const char *save) {
+    char folder[SL_MAX_PATH];
+    return !sl_protection_name(save, folder, NULL) && sl_protection_is_own(folder) && has_word(folder, LEFT);
+}
+
+bool sl_protection_is_asked_to_leave(const char *folder) { return has_word(folder, LEAVE); }
+void sl_protection_say_left(const char *folder) { say_word(folder, LEFT); }
 
 /* Writes the step's index. */
 static int write_index(struct found *found, const char *index) {

@@ -8,9 +8,9 @@
  *
  * If a run's coordinates are on several hosts, each host has such a folder, with the same names. Its parts are those of
  * the host's own coordinates, and copies of those of the host before it
- * (layers/records/snapshot/protection_copies.h). On more than two hosts, the layout has the note SL_PROTECTION_HOSTS;
- * a step then counts if those of its parts that have files on this host are valid. The other parts are brought here
- * when a run begins (layers/records/snapshot/protection_collect.h). */
+ * (layers/records/snapshot/protection_copies.h). The layout has their number in the note SL_PROTECTION_HOSTS. On more
+ * than two hosts a step counts if those of its parts that have files on this host are valid. The other parts are
+ * brought here when a run begins (layers/records/snapshot/protection_collect.h). */
 #ifndef SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_FOLDER_H
 #define SL_LAYERS_RECORDS_SNAPSHOT_PROTECTION_FOLDER_H
 
@@ -60,6 +60,15 @@ bool sl_protection_is_in_memory(const char *index);
 int sl_protection_tell(const char *save, const char *index, struct sl_error *error);
 bool sl_protection_is_elsewhere(const char *index, const char *save, char path[SL_MAX_PATH]);
 void sl_protection_tell_no_more(const char *save);
+
+/* Files in the folder by which a run on several hosts leaves them (layers/records/snapshot/protection_leave.h). ask:
+ * asks the run of SAVE to leave; returns whether its steps, on this host, are those of a run on several hosts.
+ * has_left: whether it has. is_asked_to_leave and say_left are for coordinate 0's process. The next start removes the
+ * files. */
+bool sl_protection_ask_to_leave(const char *save);
+bool sl_protection_has_left(const char *save);
+bool sl_protection_is_asked_to_leave(const char *folder);
+void sl_protection_say_left(const char *folder);
 
 /* Removes all steps from FOLDER except that of the index FROM (NULL: all), which sl_protection_find has written. The
  * file `command` is kept only beside such a step. Returns whether FOLDER has the subfolder of FROM. */

@@ -141,6 +141,17 @@ mend() {
 holds() {
     ls "shm.$1"/shardloop-*/*/
 }
+# held_by HOST: the number of runs that have steps in its memory.
+held_by() {
+    ls "shm.$1" | grep -c '^shardloop-[0-9]*-[0-9a-f]*$'
+}
+# leaves_for MESH NUMBER...: the run is resized to MESH on these hosts, and has steps there.
+leaves_for() {
+    mesh=$1 tries=0
+    shift
+    list "$@"
+    until ./on "$(host 1)" "$drivers/resize" saved --mesh $mesh >told 2>why || [ $((tries += 10)) -gt 1000 ]; do sleep 0.2; done
+}
 # holds_planned: each coordinate of the run held as many bytes as planned.
 holds_planned() {
     grep -o '"total":[0-9]*' out | sed 's/.*://' >planned

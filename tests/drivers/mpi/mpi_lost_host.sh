@@ -73,6 +73,14 @@ until ./on $one "$drivers/resize" saved --mesh data=2,model=2 >told 2>why || [ $
 ends_in_time 0 150 && saves_right && grep -q '^looping_pipeline: resized to data=2,model=2: goes on from memory' err
 point 'and half of the mesh on one host, and then the whole mesh on both'
 
+# A host that is in order is taken from the run.
+begin data=2,model=2
+leaves_for data=1,model=2 1
+[ "$(held_by $one)" = 1 ] && [ "$(held_by $two)" = 0 ]
+point 'a resize to one host leaves nothing in the memory of the other one'
+ends_in_time 0 150 && saves_right
+point 'and the bytes are the same'
+
 # The watcher's host is lost, with all its processes. A new watcher takes over on the other host.
 runs 200 data=2,model=2
 echo 4 >most

@@ -52,6 +52,16 @@ done | head -n 1)"
 ends_in_time 0 150 && saves_right && grep -q "restart 1 of 9 $from_several$" err
 point 'a process on another host is killed: it goes on on all three'
 
+# Two neighbours that are in order are taken from the run: their part of the state is sent first.
+runs 1200 model=3
+begin model=3
+leaves_for model=3 1
+[ "$(held_by $one)$(held_by $two)$(held_by "$(host 3)")" = 100 ] && grep -q '^looping_pipeline: resized to model=3: goes on from memory' err
+point 'a resize from three hosts to one goes on from memory, and leaves nothing on two'
+ends_in_time 0 150 && saves_right
+point 'and the bytes are the same'
+runs 200 model=3
+
 # The watcher's host is lost. A new watcher takes over on the next one, which has its part.
 begin model=3
 cut 1
