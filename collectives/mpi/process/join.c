@@ -47,9 +47,9 @@ static void abandon_without(const struct sl_mpi_missing *missing, int status) {
     _exit(SL_FAILED);
 }
 
-/* At MPI's end a process tells the launcher that it leaves, waits two seconds for an answer, and goes on without one. If
- * the launcher, which may be busy with hundreds of processes, sees the process end before it reads the message, it tells
- * of a failure. So if MPI's end TOOK that long, the process waits as long again. */
+/* At MPI's end a process tells the launcher that it leaves, waits two seconds for an answer, and goes on without one.
+ * If the launcher, which may be busy with hundreds of processes, sees the process end before it reads the message, it
+ * tells of a failure. So if MPI's end TOOK that long, the process waits as long again. */
 static void linger(double took) {
     const double seconds = took < longest_linger ? took : longest_linger;
     struct timespec left = {(time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds))};
