@@ -2,7 +2,6 @@
 #include "drivers/tools/search/observed.h"
 
 #include "collectives/engines.h"
-#include "drivers/speed/cores.h"
 
 /* ---- typical rates ---- */
 
@@ -29,10 +28,11 @@ static void add_products(struct sl_machine *machine, enum sl_dtype type) {
         }
 }
 
-/* Begins with a machine for the job. If coordinates have places of their own, there are as many places as
- * coordinates. */
+/* Begins with a machine for the job. If coordinates have places of their own, or are processes of several hosts, there
+ * are as many places as coordinates. */
 static void begin(struct sl_machine *machine, const struct sl_job *job, const struct sl_engine *engine) {
-    const int cores = sl_cores_of(engine), coordinates = job->mesh.size;
+    const int coordinates = job->mesh.size;
+    const int cores = job->sharing.coordinates >= coordinates ? job->sharing.cores : 0;
     *machine = (struct sl_machine){.name = "this run",
                                    .kinds = 1,
                                    .kernel = {1.0 / 6e9, 1.0 / 2.5e9, 1.0 / 2e9, 1.0 / 1.5e9, 1.0 / 1.5e9, 1.0 / 1e9},
