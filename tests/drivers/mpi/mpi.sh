@@ -95,6 +95,13 @@ status=$?
 [ $went = 0 ] && [ $status = 0 ] && [ ! -s err ] && grep -q '^B: .*, engine mpi$' out && grep -q '^steps 0 to 2: equal$' out
 point 'journals of threads and of processes are equal'
 
+# Processes that share cores: a step takes at least their products, one process after another on each core.
+cores=$(getconf _NPROCESSORS_ONLN)
+run 16 looping_pipeline --mesh data=8,model=2 --batch 128 --steps 4 --json --no-advice
+sed -n 's/.*"predicted":{"ms":\([-+.e0-9]*\),.*"products_ms":\([-+.e0-9]*\).*/\1 \2/p' out >predicted
+[ $status = 0 ] && [ -s predicted ] && awk -v cores="$cores" '{ exit !($1 >= 0.9 * $2 * (cores < 16 ? 16 / cores : 1)) }' predicted
+point 'a forecast knows the cores that processes share'
+
 # ---- a machine, measured between processes, and a search under it ----
 
 run 2 plan measure --brief --save measured.json
