@@ -367,21 +367,6 @@ static int declare_part(const struct exchange *x, int owner, const struct part *
     return sl_pieces_add(tensor, &piece) ? no_memory(x->self, name) : SL_OK;
 }
 
-int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
-                   enum sl_state state, struct sl_store *own, struct sl_store *whole) {
-    struct exchange x = exchange_of(self, world, parameters, state);
-    x.spreads = true;
-    int status = SL_OK;
-    for (int owner = 0; owner < world->size && status == SL_OK; owner++) {
-        struct parts parts;
-        status = tell(&x, owner, &parts);
-        for (int i = 0; i < parts.count && status == SL_OK; i++)
-            status = declare_part(&x, owner, &parts.list[i], own, whole);
-        free(parts.list);
-    }
-    return status;
-}
-
 /* Copies this coordinate's PART to the tensor TO, and adds it to SUM (NULL: there is none). */
 static int copy_part(const struct exchange *x, const struct part *part, struct sl_tensor *to, struct sl_checking *sum) {
     for (size_t at = 0, some; at < part->count; at += some) {
@@ -430,8 +415,8 @@ static bool holds(const struct exchange *x, int owner, const struct part *part, 
     return first >= range->shard && first + part->count <= range->shard + range->shard_count;
 }
 
-static int declare_copied(const struct exchange *x, int owner, const struct part *part, enum sl_state state,
-                          struct sl_store *copy, struct sl_held_list *held) {
+static int declare_copied(const struct exchange *x, int owner, const struct part *part, struct sl_store *copy,
+                          struct sl_held_list *held) {
     char name[128];
     int mine;
     name_of(x->parameters, x->state, part->parameter.name, name);
@@ -440,24 +425,40 @@ static int declare_copied(const struct exchange *x, int owner, const struct part
     struct sl_held *list = sl_grow(held->list, held->count, &held->room, 64, sizeof *list);
     if (!list) return no_memory(x->self, name);
     held->list = list;
-    list[held->count] = (struct sl_held){.state = state, .parameter = mine, .first = part->first, .count = part->count};
+    list[held->count] =
+        (struct sl_held){.state = x->state, .parameter = mine, .first = part->first, .count = part->count};
     memcpy(list[held->count++].name, name, sizeof name);
     return SL_OK;
+}
+
+/* Declares all coordinates' parts in OWN and WHOLE or, if HELD is not NULL, those of coordinate OF in OWN and HELD. */
+static int declare_parts(struct exchange *x, struct sl_store *own, struct sl_store *whole, int of,
+                         struct sl_held_list *held) {
+    int status = SL_OK;
+    x->spreads = true;
+    for (int owner = 0; owner < x->world->size && status == SL_OK; owner++) {
+        struct parts parts;
+        status = tell(x, owner, &parts);
+        for (int i = 0; i < parts.count && status == SL_OK; i++)
+            if (!held)
+                status = declare_part(x, owner, &parts.list[i], own, whole);
+            else if (owner == of)
+                status = declare_copied(x, owner, &parts.list[i], own, held);
+        free(parts.list);
+    }
+    return status;
+}
+
+int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+                   enum sl_state state, struct sl_store *own, struct sl_store *whole) {
+    struct exchange x = exchange_of(self, world, parameters, state);
+    return declare_parts(&x, own, whole, 0, NULL);
 }
 
 int sl_declare_copy(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                     enum sl_state state, int of, struct sl_store *copy, struct sl_held_list *held) {
     struct exchange x = exchange_of(self, world, parameters, state);
-    x.spreads = true;
-    int status = SL_OK;
-    for (int owner = 0; owner < world->size && status == SL_OK; owner++) {
-        struct parts parts;
-        status = tell(&x, owner, &parts);
-        for (int i = 0; i < parts.count && status == SL_OK && owner == of; i++)
-            status = declare_copied(&x, owner, &parts.list[i], state, copy, held);
-        free(parts.list);
-    }
-    return status;
+    return declare_parts(&x, copy, NULL, of, held);
 }
 
 int sl_export_held(struct sl_spmd *self, const struct sl_parameters *parameters, const struct sl_held *held,
