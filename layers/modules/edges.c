@@ -135,3 +135,28 @@ int sl_edges_backward_weight(const struct sl_module *module, struct sl_context *
     if (!is_last(module, i)) dy = sl_kept_saved(context, &edge[i].gradient);
     return sl_backward_weight_groups(module->child[i], context, x, dy);
 }
+
+/* ---- readers ---- */
+
+/* Some readers may be frozen. */
+void sl_readers_plan(struct sl_module *module, int count) {
+    bool operand = true;
+    module->x.lasts = SL_UNTIL_RETURN;
+    for (int i = 0; i < count; i++) {
+        module->x.lasts = sl_longer(module->x.lasts, module->child[i]->x.lasts);
+        operand = operand && sl_reads_operand(&module->child[i]->x);
+    }
+    module->x.reads = operand ? SL_READS_OPERAND : sl_reads_beside(module->child[0]->x.reads);
+}
+
+int sl_readers_backward_input(const struct sl_module *module, struct sl_context *context, int count, struct sl_given x,
+                              const struct sl_kept *gradient, float *part, struct sl_result *dx) {
+    const size_t n = sl_module_elements(module, context);
+    for (int i = 0; i < count; i++) {
+        const struct sl_given dy = sl_kept_given(context, &gradient[i]);
+        SL_TRY(sl_module_backward_input(module->child[i], context, x, dy,
+                                        dx ? SL_INTO(i == 0 ? dx->floats : part) : NULL));
+        if (dx && i > 0) sl_add_result(context, n, part, i < count - 1 ? SL_INTO(dx->floats) : dx);
+    }
+    return SL_OK;
+}

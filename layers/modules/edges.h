@@ -1,6 +1,6 @@
 /* edges.h - the arrays between neighbours in a sequence of modules: each edge has an activation and, in backward, its
- * gradient. Planning chooses their place and form from the uses (struct sl_use) of the modules that write and read
- * them; calls pass them in this form. */
+ * gradient; and children that read the same x. Planning chooses their place and form from the uses (struct sl_use) of
+ * the modules that write and read them; calls pass them in this form. */
 #ifndef SL_LAYERS_MODULES_EDGES_H
 #define SL_LAYERS_MODULES_EDGES_H
 
@@ -29,6 +29,15 @@ int sl_edges_backward_input(const struct sl_module *module, struct sl_context *c
                             int i, struct sl_given x, struct sl_given dy, struct sl_result *dx);
 int sl_edges_backward_weight(const struct sl_module *module, struct sl_context *context, const struct sl_edge *edge,
                              int i, struct sl_given x, struct sl_given dy);
+
+/* ---- readers: the first COUNT children of MODULE, which all read its x ---- */
+
+/* Sets MODULE's use of x, except how dx is written, from its planned readers. */
+void sl_readers_plan(struct sl_module *module, int count);
+/* DX, which may be NULL, becomes the sum of the readers' dx, added in their order; PART is memory for one of them.
+ * GRADIENT [count]: the readers' dy. */
+int sl_readers_backward_input(const struct sl_module *module, struct sl_context *context, int count, struct sl_given x,
+                              const struct sl_kept *gradient, float *part, struct sl_result *dx);
 
 SL_END_C
 

@@ -1,10 +1,10 @@
 /* gated_mlp.c - y = (silu(x gate) * (x up)) down (Shazeer, "GLU variants improve transformer", 2020); its inner columns
  * are sharded over an axis. */
-#include "layers/modules/kept.h"
+#include "layers/modules/edges.h"
 #include "layers/modules/share.h"
 #include "layers/modules/transformer_modules.h"
 
-enum { GATE, UP, DOWN, CHILDREN };
+enum { GATE, UP, DOWN, CHILDREN, READERS = DOWN };
 
 /* Arrays [rows, columns] between the children. */
 enum tensor {
@@ -58,9 +58,7 @@ static int plan_backward(struct sl_module *module, struct sl_plan *plan) {
 static int plan(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace, columns = ((struct gated_mlp *)module)->columns;
     for (int i = 0; i < CHILDREN; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
-    module->x.lasts = sl_longer(module->child[GATE]->x.lasts, module->child[UP]->x.lasts); /* one may be frozen */
-    const bool operand = sl_reads_operand(&module->child[GATE]->x) && sl_reads_operand(&module->child[UP]->x);
-    module->x.reads = operand ? SL_READS_OPERAND : sl_reads_beside(module->child[GATE]->x.reads);
+    sl_readers_plan(module, READERS);
     module->x.writes = SL_WRITES_ASKED;
     module->y = module->child[DOWN]->y;
     const double count = (double)plan->rows * (double)columns;
@@ -111,13 +109,7 @@ static int backward_input(const struct sl_module *module, struct sl_context *con
                                                sl_given_rows(saved(module, context, UPS)), part,
                                                sl_kept_out(context, kept_of(module, D_GATES)),
                                                sl_kept_out(context, kept_of(module, D_UPS)));
-    for (int i = GATE; i <= UP; i++) { /* both results are summands */
-        const struct sl_given d = sl_kept_given(context, kept_of(module, (enum tensor)(D_GATES + i)));
-        SL_TRY(sl_module_backward_input(module->child[i], context, x, d,
-                                        dx ? SL_INTO(i == GATE ? dx->floats : part) : NULL));
-    }
-    if (dx) sl_add_result(context, sl_module_elements(module, context), part, dx);
-    return SL_OK;
+    return sl_readers_backward_input(module, context, READERS, x, kept_of(module, D_GATES), part, dx);
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,

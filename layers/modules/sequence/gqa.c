@@ -9,7 +9,7 @@
  * their sums over columns, so each coordinate gets whole heads. If it does not divide the heads of keys, every
  * coordinate has all of them and reads some; a coordinate's gradient of the others is zero, and the products' backward
  * sums all coordinates' gradients. */
-#include "layers/modules/kept.h"
+#include "layers/modules/edges.h"
 #include "layers/modules/share.h"
 #include "layers/modules/sequence/cached.h"
 #include "layers/modules/sequence/context.h"
@@ -17,7 +17,7 @@
 #include "layers/modules/sharded_channels.h"
 #include "layers/modules/transformer_modules.h"
 
-enum { Q, K, V, OUT, CHILDREN };
+enum { Q, K, V, OUT, CHILDREN, READERS = OUT };
 
 /* Arrays between the children: [rows, columns], except LOGSUM [heads, rows]. */
 enum tensor {
@@ -134,13 +134,8 @@ static int plan_shares(struct gqa *gqa, int index, int size, struct sl_plan *pla
 
 static int plan_children(struct sl_module *module, struct sl_plan *plan) {
     const size_t begin = plan->workspace;
-    for (int i = 0; i < CHILDREN; i++) {
-        SL_TRY(sl_plan_child(plan, module->child[i], begin));
-        if (i != OUT) module->x.lasts = sl_longer(module->x.lasts, module->child[i]->x.lasts);
-    }
-    bool operand = true;
-    for (int i = Q; i < OUT; i++) operand = operand && sl_reads_operand(&module->child[i]->x);
-    module->x.reads = operand ? SL_READS_OPERAND : sl_reads_beside(module->child[Q]->x.reads);
+    for (int i = 0; i < CHILDREN; i++) SL_TRY(sl_plan_child(plan, module->child[i], begin));
+    sl_readers_plan(module, READERS);
     module->y = module->child[OUT]->y;
     return SL_OK;
 }
@@ -223,7 +218,6 @@ static int plan_gqa(struct sl_module *module, struct sl_plan *plan) {
     SL_TRY(sl_plan_group(plan, gqa->axis, &gqa->group));
     const int index = gqa->group < 0 ? 0 : plan->groups->group[gqa->group].rank;
     SL_TRY(plan_shares(gqa, index, sl_mesh_axis_size(plan->mesh, gqa->axis), plan));
-    module->x.lasts = SL_UNTIL_RETURN;
     SL_TRY(plan_children(module, plan));
     SL_TRY(plan_forward(gqa, plan));
     if (plan->load) count(gqa, plan);
@@ -402,18 +396,11 @@ static int attention_backward(const struct sl_module *module, struct sl_context 
 static int backward_input(const struct sl_module *module, struct sl_context *context, struct sl_given x,
                           struct sl_given dy, struct sl_result *dx) {
     const struct gqa *gqa = own(module);
-    float *part = at(module, context, PART);
     struct sl_result d_o = sl_kept_result(context, &gqa->kept[D_OUTPUT]);
     d_o.made = SL_LEFT;
     SL_TRY(sl_module_backward_input(module->child[OUT], context, output_of(module, context), dy, &d_o));
     SL_TRY(attention_backward(module, context, sl_result_rows(&d_o)));
-    for (int i = Q; i < OUT; i++) {
-        const struct sl_given d = sl_kept_given(context, &gqa->kept[D_QUERIES + i]);
-        SL_TRY(
-            sl_module_backward_input(module->child[i], context, x, d, dx ? SL_INTO(i == Q ? dx->floats : part) : NULL));
-        if (dx && i != Q) context->kernels->add(sl_module_elements(module, context), part, dx->floats);
-    }
-    return SL_OK;
+    return sl_readers_backward_input(module, context, READERS, x, &gqa->kept[D_QUERIES], at(module, context, PART), dx);
 }
 
 static int backward_weight(const struct sl_module *module, struct sl_context *context, struct sl_given x,
