@@ -37,6 +37,11 @@ static void plan_operands(struct sl_products *products, struct sl_plan *plan, co
     if (!plan->forward_only) sl_plan_workspace(plan, rows * (size_t)shape->out * size, &products->dy);
 }
 
+void sl_products_plan_blocks(struct sl_plan *plan, size_t rows, size_t in, struct sl_place *room) {
+    if (plan->parameters->list[plan->module->parameter[0]].blocks.dots)
+        sl_plan_workspace(plan, sl_dot_rows_room(rows, in), room);
+}
+
 static void plan_kernel(struct sl_products *products, struct sl_plan *plan, const struct sl_products_shape *shape) {
     const int rows = shape->rows, in = shape->in, out = shape->out;
     products->kernel = shape->float_kernel ? SL_F32 : sl_plan_kernel_type(plan);
@@ -44,6 +49,7 @@ static void plan_kernel(struct sl_products *products, struct sl_plan *plan, cons
     if (!shape->float_kernel) sl_plan_kernel(plan, 0);
     if (!shape->float_kernel && sl_plan_blocks(plan, 0)) {
         products->kernel = SL_QUANTIZED;
+        sl_products_plan_blocks(plan, sl_plan_run(plan) * (size_t)rows, (size_t)in, &products->rounded);
         if (!plan->forward_only) sl_plan_workspace(plan, (size_t)in * (size_t)out * sizeof(float), &products->widened);
         return;
     }
@@ -293,10 +299,13 @@ static void add_summand(struct sl_context *context, const struct sl_products *pr
     c->made = SL_ADDED;
 }
 
-void sl_products_by_blocks(struct sl_context *context, const struct sl_blocks *kernel, size_t rows, const float *a,
-                           const float *bias, float *c) {
+void sl_products_by_blocks(struct sl_context *context, const struct sl_blocks *kernel, const struct sl_place *room,
+                           size_t rows, const float *a, const float *bias, float *c) {
     const enum sl_work before = sl_profile_begin(context->profile, SL_WORK_PRODUCTS);
-    (kernel->dots ? sl_block_dots_multiply : sl_block_rows_multiply)(kernel, rows, a, bias, c, context->crew);
+    if (kernel->dots)
+        sl_block_dots_multiply(kernel, rows, a, bias, c, sl_at(context, room), context->crew);
+    else
+        sl_block_rows_multiply(kernel, rows, a, bias, c, context->crew);
     sl_profile_end(context->profile, before);
 }
 
@@ -304,7 +313,7 @@ int sl_products_forward(struct sl_context *context, const struct sl_products *pr
                         const void *kernel, const float *bias, struct sl_result *c) {
     const struct sl_gemm *gemm = &products->forward;
     if (!gemm->backend) {
-        sl_products_by_blocks(context, kernel, (size_t)count * (size_t)gemm->m, a,
+        sl_products_by_blocks(context, kernel, &products->rounded, (size_t)count * (size_t)gemm->m, a,
                               gemm->epilogue == SL_EPILOGUE_BIAS ? bias : NULL, c->floats);
         return SL_OK;
     }

@@ -22,6 +22,7 @@ struct sl_products {
     struct sl_place x, dy;
     struct sl_place widened; /* [in, out] floats: the kernel, if it is bf16 and the operands are floats; [out, in] for
                                 blocks with a backward pass */
+    struct sl_place rounded; /* x of the forward product, rounded for integer products with blocks */
     int leaves;              /* as in the shape, at least 1 */
     /* The product reads the stored bf16 directly: the kernel, or x and dy of W. */
     bool widens_forward, widens_input, widens_weight;
@@ -82,9 +83,11 @@ void sl_products_offer(const struct sl_products *products, struct sl_module *mod
                        bool biased, bool adds_up, bool whole);
 /* Calls sl_gemm_execute; the profile counts its time as products. */
 int sl_products_multiply(struct sl_context *context, const struct sl_gemm *gemm, struct sl_gemm_arrays arrays);
+/* Plans ROOM for sl_products_by_blocks, if the planned module's parameter 0 needs it there. */
+void sl_products_plan_blocks(struct sl_plan *plan, size_t rows, size_t in, struct sl_place *room);
 /* C [rows, out] = A [rows, in] KERNEL^T, + BIAS [out] unless NULL. */
-void sl_products_by_blocks(struct sl_context *context, const struct sl_blocks *kernel, size_t rows, const float *a,
-                           const float *bias, float *c);
+void sl_products_by_blocks(struct sl_context *context, const struct sl_blocks *kernel, const struct sl_place *room,
+                           size_t rows, const float *a, const float *bias, float *c);
 /* C = A KERNEL, plus BIAS if it has that epilogue, by the forward product of COUNT microbatches; KERNEL has the type
  * products->kernel. Writes C in the form that the caller needs, and adds its summand, if the product can. */
 int sl_products_forward(struct sl_context *context, const struct sl_products *products, int count, const void *a,

@@ -109,9 +109,11 @@ static int plan_last(struct token_head *head, struct sl_plan *plan) {
     head->widens_last =
         plan->precision == SL_F32 && plan->parameters->working_bf16 &&
         sl_gemm_widens(plan->gemm, (int)sequences, (int)classes, (int)columns, false, true, SL_EPILOGUE_NONE);
-    if (plan->precision == SL_BF16)
+    if (blocks)
+        sl_products_plan_blocks(plan, sequences, columns, &head->rounded_last);
+    else if (plan->precision == SL_BF16)
         sl_plan_workspace(plan, sequences * columns * sizeof(uint16_t), &head->rounded_last);
-    else if (plan->parameters->working_bf16 && !head->widens_last && !blocks)
+    else if (plan->parameters->working_bf16 && !head->widens_last)
         sl_plan_workspace(plan, classes * columns * sizeof(float), &head->table_last);
     sl_gemm_release(&head->last_product);
     if (plan->sizes_only || blocks) return SL_OK;
@@ -298,7 +300,7 @@ static int multiply_last(const struct sl_module *module, struct sl_context *cont
     const struct sl_gemm *gemm = &head->last_product;
     const struct sl_blocks *blocks = sl_blocks_value(module, context, 0);
     if (blocks) {
-        sl_products_by_blocks(context, blocks, sequences, x, NULL, logits);
+        sl_products_by_blocks(context, blocks, &head->rounded_last, sequences, x, NULL, logits);
         return SL_OK;
     }
     struct sl_gemm_arrays arrays = sl_gemm_floats(gemm, 1, x, NULL, NULL, false, logits);

@@ -22,7 +22,6 @@ enum { ROWS = 2 };
 
 struct product {
     const struct sl_blocks *b;
-    size_t from; /* first term */
     const struct sl_dot_rows *x;
     const float *bias; /* or NULL */
     float *c;
@@ -46,8 +45,7 @@ static inline __attribute__((always_inline)) struct weights weights_at(const str
     const struct sl_blocks *b = p->b;
     struct weights weights;
     for (size_t i = 0; i < WIDTH; i++)
-        weights.at[i / LANES][i % LANES] =
-            sl_blocks_row(b, smaller(column + i, end - 1)) + p->from / b->type->elements * b->type->bytes;
+        weights.at[i / LANES][i % LANES] = sl_blocks_row(b, smaller(column + i, end - 1));
     return weights;
 }
 
@@ -195,7 +193,7 @@ static inline __attribute__((always_inline)) void multiply_columns(const enum ki
     for (size_t from = 0, terms; from < all; from += terms) {
         terms = smaller(each, all - from);
         unpack(kind, p, terms, all - from, &weights, &w);
-        struct place place = {p->c + column, n, smaller(WIDTH, end - column), NULL, p->from + from > 0};
+        struct place place = {p->c + column, n, smaller(WIDTH, end - column), NULL, from > 0};
         if (p->bias && from + terms == all) place.bias = p->bias + column;
         for (size_t row = 0, some; row < rows; row += some, place.c += some * n) {
             const struct rows x = rows_at(kind, p->x, row, from);
@@ -216,9 +214,9 @@ static inline __attribute__((always_inline)) void multiply_columns(const enum ki
     }
 EACH_KIND(OWN_PRODUCT)
 
-static void multiply(const struct sl_blocks *b, size_t first, size_t end, size_t from, const struct sl_dot_rows *x,
+static void multiply(const struct sl_blocks *b, size_t first, size_t end, const struct sl_dot_rows *x,
                      const float *bias, float *c) {
-    const struct product product = {b, from, x, bias, c};
+    const struct product product = {b, x, bias, c};
     switch ((enum kind)b->type->number) {
 #define CASE(kind)                                                                                                     \
     case kind:                                                                                                         \
@@ -259,20 +257,17 @@ static float round_terms(const float *a, int8_t *to) {
     return most / 127.0f;
 }
 
-static void round_rows(const struct sl_quantized *type, const float *a, size_t k, struct sl_dot_rows *x) {
+static void round_rows(const struct sl_quantized *type, const float *a, const struct sl_dot_rows *x) {
     const enum kind kind = (enum kind)type->number;
     const size_t group = (size_t)group_of(kind);
-    for (size_t r = 0; r < x->rows; r++) {
-        for (size_t l = 0; l < x->terms; l += SMALL) {
-            const size_t place = r * x->terms + l;
-            const float scale = x->scale[place / SMALL] = round_terms(a + r * k + l, x->number + place);
-            for (size_t at = place; at < place + SMALL; at += group) {
-                int32_t sum = 0;
-                for (size_t i = 0; i < group; i++) sum += x->number[at + i];
-                const float scaled = (float)sum * scale;
-                x->group[at / group] = -base_of(kind) * sum;
-                if (has_minimum(kind)) memcpy(&x->group[at / group], &scaled, sizeof scaled);
-            }
+    for (size_t place = 0; place < x->rows * x->terms; place += SMALL) {
+        const float scale = x->scale[place / SMALL] = round_terms(a + place, x->number + place);
+        for (size_t at = place; at < place + SMALL; at += group) {
+            int32_t sum = 0;
+            for (size_t i = 0; i < group; i++) sum += x->number[at + i];
+            const float scaled = (float)sum * scale;
+            x->group[at / group] = -base_of(kind) * sum;
+            if (has_minimum(kind)) memcpy(&x->group[at / group], &scaled, sizeof scaled);
         }
     }
 }

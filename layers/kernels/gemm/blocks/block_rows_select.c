@@ -9,7 +9,10 @@ enum {
     SHARES = 4,               /* shares per thread: cores do not read equally fast */
     STEP = 32,    /* a share has a multiple of so many rows of weights: whole lines of C, and whole vectors */
     DOT_ROWS = 6, /* a share of A has a multiple of so many rows: whole tiles with VNNI */
-    MANY = 24,    /* with so many rows of A per thread, threads share them: each unpacks all weights */
+    DOT_ELEMENTS =
+        1 << 17, /* of such a share at most, unless these are few rows: they stay in the second-level cache */
+    LEAST = 30,  /* rows that a share may always have: unpacked weights serve all of its rows */
+    MANY = 24,   /* with so many rows of A per thread, threads share them: each unpacks all weights */
 };
 
 const struct sl_block_rows *sl_block_rows_available(int i) {
@@ -30,9 +33,10 @@ struct work {
     size_t each; /* rows of B per share, except the last */
     size_t m;
     const float *a, *bias;
-    float *c;                    /* or the widened rows */
-    const struct sl_dot_rows *x; /* some of A's rows, or of their terms from FROM on, rounded */
-    size_t from;
+    float *c;   /* or the widened rows */
+    void *room; /* for all of A's rows, rounded */
+    const struct sl_block_dots *dots;
+    const struct sl_dot_rows *x; /* some of A's rows */
 };
 
 static size_t end_of(const struct work *w, size_t first) {
@@ -54,7 +58,7 @@ static void widen_share(void *arg, int share) {
 static void dot_share(void *arg, int share) {
     const struct work *w = arg;
     const size_t first = w->each * (size_t)share;
-    sl_block_dots_available(0)->multiply(w->b, first, end_of(w, first), w->from, w->x, w->bias, w->c);
+    w->dots->multiply(w->b, first, end_of(w, first), w->x, w->bias, w->c);
 }
 
 static void run(struct work *w, struct sl_crew *crew, void (*share)(void *, int)) {
@@ -75,20 +79,13 @@ void sl_block_rows_widen(const struct sl_blocks *b, float *to, struct sl_crew *c
     run(&work, crew, widen_share);
 }
 
-/* Computes COUNT rows of C from row FIRST on. CREW, which may be NULL, shares the columns. The terms are cut into the
- * same parts for any number of rows. */
+/* Computes COUNT rows of C from row FIRST on. CREW, which may be NULL, shares the columns. */
 static void dot_rows(const struct work *w, size_t first, size_t count, struct sl_crew *crew) {
     const size_t k = w->b->columns;
-    _Alignas(SL_CACHE_LINE) struct sl_dot_rows x;
-    x.rows = count;
-    for (size_t from = 0; from < k; from += SL_DOT_DEPTH) {
-        const bool last = k - from <= SL_DOT_DEPTH;
-        x.terms = last ? k - from : SL_DOT_DEPTH;
-        sl_block_dots_available(0)->round(w->b->type, w->a + first * k + from, k, &x);
-        struct work part = {
-            .b = w->b, .x = &x, .from = from, .bias = last ? w->bias : NULL, .c = w->c + first * w->b->rows};
-        run(&part, crew, dot_share);
-    }
+    const struct sl_dot_rows x = sl_dot_rows_in((char *)w->room + sl_dot_rows_room(first, k), count, k);
+    struct work part = {.b = w->b, .dots = w->dots, .x = &x, .bias = w->bias, .c = w->c + first * w->b->rows};
+    w->dots->round(w->b->type, w->a + first * k, &x);
+    run(&part, crew, dot_share);
 }
 
 static void dot_row_share(void *arg, int share) {
@@ -98,11 +95,10 @@ static void dot_row_share(void *arg, int share) {
 }
 
 void sl_block_dots_multiply(const struct sl_blocks *b, size_t m, const float *a, const float *bias, float *c,
-                            struct sl_crew *crew) {
-    const size_t longest = b->columns < SL_DOT_DEPTH ? b->columns : SL_DOT_DEPTH;
-    const size_t most = SL_DOT_ELEMENTS / longest / DOT_ROWS * DOT_ROWS;
+                            void *room, struct sl_crew *crew) {
+    const size_t fit = DOT_ELEMENTS / b->columns / DOT_ROWS * DOT_ROWS, most = fit > LEAST ? fit : LEAST;
     const size_t threads = (size_t)sl_crew_threads(crew), shares = sl_round_up((m + most - 1) / most, threads);
-    struct work work = {.b = b, .m = m, .a = a, .bias = bias, .c = c};
+    struct work work = {.b = b, .m = m, .a = a, .bias = bias, .c = c, .room = room, .dots = sl_block_dots_available(0)};
     work.each = sl_round_up((m + shares - 1) / shares, DOT_ROWS);
     if (m >= MANY * threads)
         sl_crew_run(crew, (int)((m + work.each - 1) / work.each), dot_row_share, &work);

@@ -147,25 +147,23 @@ static void multiply_plainly(const struct weights *w, const struct sl_dot_rows *
 static void check_dots(int i, const struct weights *w, size_t m, const float *a, const float *bias, const char *what) {
     const struct sl_block_dots *dots = sl_block_dots_available(i);
     const size_t n = w->blocks.rows, k = w->blocks.columns, middle = n / 2;
-    struct sl_dot_rows *x = array_of(1, sizeof *x), *one = array_of(1, sizeof *one);
+    void *room = array_of(sl_dot_rows_room(m, k), 1), *room_of_one = array_of(sl_dot_rows_room(1, k), 1);
+    const struct sl_dot_rows x = sl_dot_rows_in(room, m, k), one = sl_dot_rows_in(room_of_one, 1, k);
     double *want = array_of(m * n, sizeof *want), *epsilon = array_of(m * n, sizeof *epsilon);
     float *got = floats(m * n), *alone = floats(n);
-    x->rows = m;
-    one->rows = 1;
-    x->terms = one->terms = k;
-    dots->round(w->blocks.type, a, k, x);
-    expect_rounded(x, a, what);
-    multiply_plainly(w, x, bias, want, epsilon);
-    dots->multiply(&w->blocks, 0, middle, 0, x, bias, got);
-    dots->multiply(&w->blocks, middle, n, 0, x, bias, got);
+    dots->round(w->blocks.type, a, &x);
+    expect_rounded(&x, a, what);
+    multiply_plainly(w, &x, bias, want, epsilon);
+    dots->multiply(&w->blocks, 0, middle, &x, bias, got);
+    dots->multiply(&w->blocks, middle, n, &x, bias, got);
     for (size_t e = 0; e < m * n; e++) expect_close(what, e, got[e], (float)want[e], 0, (float)epsilon[e]);
     for (size_t r = 0; r < m; r++) {
-        dots->round(w->blocks.type, a + r * k, k, one);
-        dots->multiply(&w->blocks, 0, n, 0, one, bias, alone);
+        dots->round(w->blocks.type, a + r * k, &one);
+        dots->multiply(&w->blocks, 0, n, &one, bias, alone);
         expect_bits(what, n, alone, got + r * n);
     }
-    free(x);
-    free(one);
+    free(room);
+    free(room_of_one);
     free(want);
     free(epsilon);
     free(got);
@@ -198,23 +196,24 @@ static void dots_are_those_of_rounded_rows(void **state) {
     free(bias);
 }
 
-/* Rows longer than a part of their sums, more rows than are rounded at once, and as many for each thread as have room
+/* Long rows, more of them than a share has at most, and as many for each thread as have room
  * before shares become whole tiles: a row has the same bits alone and with other rows, with a crew and without. */
 static void dots_have_their_bits_in_company(void **state) {
-    enum { COUNT = 96, FEW = 35, WEIGHTS = 70, COLUMNS = SL_DOT_DEPTH + 512 };
+    enum { COUNT = 96, FEW = 35, WEIGHTS = 70, COLUMNS = 4608 };
     struct numbers numbers = {44};
     struct sl_crew *crew = sl_crew_open(3);
     float *a = random_floats(&numbers, COUNT * COLUMNS, -1.0f, 1.0f), *bias = random_floats(&numbers, WEIGHTS, -1, 1);
     float *alone = floats(COUNT * WEIGHTS), *together = floats(COUNT * WEIGHTS), *wide = floats(COUNT * WEIGHTS);
+    void *room = array_of(sl_dot_rows_room(COUNT, COLUMNS), 1);
     (void)state;
     for (const struct sl_quantized *type = sl_quantized_types; type->name; type++) {
         struct weights w = make(&numbers, type, WEIGHTS, COLUMNS, 0);
         for (size_t r = 0; r < COUNT; r++)
-            sl_block_dots_multiply(&w.blocks, 1, a + r * COLUMNS, bias, alone + r * WEIGHTS, NULL);
-        sl_block_dots_multiply(&w.blocks, COUNT, a, bias, together, crew);
+            sl_block_dots_multiply(&w.blocks, 1, a + r * COLUMNS, bias, alone + r * WEIGHTS, room, NULL);
+        sl_block_dots_multiply(&w.blocks, COUNT, a, bias, together, room, crew);
         expect_bits(type->name, COUNT * WEIGHTS, together, alone);
         memset(together, 0, COUNT * WEIGHTS * sizeof *together);
-        sl_block_dots_multiply(&w.blocks, FEW, a, bias, together, crew);
+        sl_block_dots_multiply(&w.blocks, FEW, a, bias, together, room, crew);
         expect_bits(type->name, FEW * WEIGHTS, together, alone);
         sl_block_rows_multiply(&w.blocks, COUNT, a, bias, wide, NULL);
         double differ = 0, all = 0;
@@ -230,6 +229,7 @@ static void dots_have_their_bits_in_company(void **state) {
     free(alone);
     free(together);
     free(wide);
+    free(room);
     sl_crew_close(crew);
 }
 
@@ -237,13 +237,15 @@ static void dots_with_nan_are_nan(void **state) {
     struct numbers numbers = {45};
     struct weights w = make(&numbers, &sl_quantized_types[0], 3, 64, 0);
     float *a = random_floats(&numbers, 64, -1.0f, 1.0f), c[3];
+    void *room = array_of(sl_dot_rows_room(1, 64), 1);
     (void)state;
     for (int i = 0; i < 2; i++) {
         a[40] = i ? NAN : INFINITY;
-        sl_block_dots_multiply(&w.blocks, 1, a, NULL, c, NULL);
+        sl_block_dots_multiply(&w.blocks, 1, a, NULL, c, room, NULL);
         for (size_t j = 0; j < 3; j++) assert_false(isfinite(c[j]));
     }
     free(a);
+    free(room);
     release(&w);
 }
 
