@@ -1,7 +1,9 @@
 #!/bin/sh
-# context.sh DRIVERS - transformer train on a mesh with the axis context, whose coordinates divide sequences: the
-# losses, parameters and memory, and refusals; prints TAP.
+# context.sh DRIVERS [few] - transformer train on a mesh with the axis context, whose coordinates divide sequences: the
+# losses, parameters and memory, and refusals; prints TAP. few: one layout of each kind; test_context has all layouts.
 driver=$1/transformer
+few=
+[ "${SL_TEST_LONG:-}" ] || few=$2
 . "$(dirname "$0")/../rigs/points.sh"
 
 jackdaws >text
@@ -14,7 +16,7 @@ same() {
     [ $status = 0 ] && [ ! -s err ] && near 2e-6 several single
     point "as on one coordinate: $options $*"
 }
-for options in '' '--attention gqa --kv-heads 2 --window 20 --clip 0.5' \
+[ "$few" ] || for options in '' '--attention gqa --kv-heads 2 --window 20 --clip 0.5' \
     '--document-mask --document-token 98 --dropout 0.1 --accumulate 2' '--attention gqa --lora-rank 4'; do
     call train $own --batch 8 --steps 4 --json $options --mesh data=1
     values loss >single
@@ -98,6 +100,7 @@ END
 for options in '--data text --evaluate-batches 2 --batch 8' '--eval-data text --stride 24 --batch 4' \
     '--data text --evaluate-batches 2 --batch 4 --document-mask --document-token 98' '--choices questions.jsonl' \
     '--choices questions.jsonl --sequence 14'; do
+    case $few$options in few--data* | few*14) continue ;; esac
     call evaluate --params run --json --mesh data=1 $options
     { values loss; sed -n 's/.*"scores":\[\([^]]*\)\].*/\1/p' out | tr , '\n'; values tokens; } >single
     scores --mesh data=1,context=3 $options
@@ -125,6 +128,7 @@ call $learn grouped --attention gqa --kv-heads 2 --window 150
 for options in '--params latent' '--params latent --storage bf16 --samples 3 --in-flight 2' \
     '--params latent --cache expanded --storage bf16 --samples 3 --in-flight 2' '--params latent --threads 2' \
     '--params grouped --threads 2' '--params grouped --samples 3'; do
+    case $few$options in few*--samples* | --*) ;; *) continue ;; esac
     options="$options --length 500"
     call generate --json --temperature 0 --mesh data=1 $options --prompt "$long"
     sed -n 's/.*"tokens":\(\[[^]]*\]\).*/\1/p' out >single

@@ -109,7 +109,7 @@ offload)
     leaves_nothing 'nor does a program that opens no device' "$build/tests/test_kernels"
 
     driver=$build/drivers/loss_equality
-    answers '"equal":true' --json
+    answers '"equal":true' --hidden 64 --steps 4 --json
     driver=$build/drivers/looping_pipeline
     export OMP_TARGET_OFFLOAD=DISABLED
     refuses "finds no x86_64 device" --steps 1

@@ -6,7 +6,7 @@ drivers=$1 source=$2
 export FAKE_CUDA_DEVICES=1
 
 driver=$drivers/loss_equality
-answers '"equal":true' --json
+answers '"equal":true' --hidden 64 --steps 4 --json
 
 small='--mesh data=1,model=1 --layers 2 --hidden 16 --batch 16 --microbatches 2 --schedule plain --steps 6 --warmup 3 --dropout 0.2'
 model="train --mesh data=1,pipe=1,tensor=1 --model-dimension 16 --n-heads 2 --blocks 1 --layers-per-block 1 --sequence 16"

@@ -427,7 +427,7 @@ static void waiting_prompts_are_admitted(void **state) {
             char mesh[MAX_LAYOUTS][LAYOUT];
             const int layouts = list_layouts(size, mesh);
             for (int i = size == 8 && test_is_small ? layouts / 2 : 0; i < layouts; i++, number++) {
-                if (one_in() > 1 && (number + form) % 2) continue;
+                if ((number + form) % one_in()) continue;
                 const int own = SEQUENCES / size_along(mesh[i], "data"), groups = 1 + number % 4;
                 job.mesh = mesh[i];
                 *other = *trial;
