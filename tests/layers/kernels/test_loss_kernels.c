@@ -334,10 +334,10 @@ static void nan_surfaces_in_the_loss(void **state) {
     release_array(label);
 }
 
-/* dx = (dx scales / sums - the label's row) weight, of a table in floats and in bf16. */
+/* dx = (dx scales / sums - the label's row) weight, of a table in floats and in bf16. Labels have more than 16 bits. */
 static void gradients_take_the_labels_rows_off(void **state) {
     (void)state;
-    enum { FIRST_CLASS = 5, OWN_CLASSES = 7, ROWS = 20 };
+    enum { FIRST_CLASS = (1 << 16) + 5, OWN_CLASSES = 7, ROWS = 20 };
     const float weight = 0.25f;
     FOR_EACH_LEVEL(kernels) {
         struct numbers numbers = {13};
@@ -349,7 +349,8 @@ static void gradients_take_the_labels_rows_off(void **state) {
             int32_t *labels = device_array(ROWS, sizeof *labels);
             for (size_t i = 0; i < entries; i++) rounded[i] = sl_bf16_of_float(table[i]);
             for (int r = 0; r < ROWS; r++) sums[r] = next_float(&numbers, 1, 9);
-            for (int r = 0; r < ROWS; r++) labels[r] = r ? r % 16 : -1; /* before, among and behind the own ones */
+            for (int r = 0; r < ROWS; r++) /* before, among and behind the own ones */
+                labels[r] = r ? FIRST_CLASS - 5 + r % 16 : -1;
             for (int half = 0; half < 2; half++) {
                 float *dx = random_device_floats(&numbers, n, -3, 3), *before = device_copy(dx, n * sizeof *dx);
                 kernels->softmax_gradient(ROWS, cols, labels, FIRST_CLASS, OWN_CLASSES, sums, scales, weight,
@@ -371,7 +372,7 @@ static void gradients_take_the_labels_rows_off(void **state) {
     }
 }
 
-enum { LABELLED = 9, FIRST_CLASS = 2, OWN_CLASSES = 3 };
+enum { LABELLED = 9, FIRST_CLASS = (1 << 16) + 2, OWN_CLASSES = 3 };
 
 /* Tables of COLS columns. */
 static void expect_rows_of_labels(const struct sl_sequence_kernels *kernels, size_t cols) {
@@ -381,7 +382,7 @@ static void expect_rows_of_labels(const struct sl_sequence_kernels *kernels, siz
     uint16_t *rounded = device_array(entries, sizeof *rounded);
     int32_t *labels = device_array(LABELLED, sizeof *labels);
     for (size_t i = 0; i < entries; i++) rounded[i] = sl_bf16_of_float(table[i]);
-    for (int r = 0; r < LABELLED; r++) labels[r] = r - 1;
+    for (int r = 0; r < LABELLED; r++) labels[r] = r ? FIRST_CLASS - 3 + r : -1;
     for (int way = 0; way < 4; way++) {
         const bool half = way & 1, begins = way & 2;
         float *y = random_device_floats(&numbers, n, -3, 3), *before = device_copy(y, n * sizeof *y);
