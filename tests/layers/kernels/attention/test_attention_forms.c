@@ -424,20 +424,21 @@ static void check_beside_others(struct numbers *numbers, struct sl_attention sha
 static void others_may_be_nan(void **state) {
     (void)state;
     struct numbers numbers = {36};
-    const size_t shapes[][4] = {{70, 2, 64, 0}, {37, 2, 128, 0}, {70, 2, 32, 16}, {21, 3, 64, 16},
-                                {37, 2, 48, 0}, {40, 88, 64, 0}, {70, 2, 20, 6},  {3, 2, 20, 6}};
+    const size_t shapes[][4] = {{70, 2, 64, 0},  {37, 2, 128, 0}, {70, 2, 32, 16}, {21, 3, 64, 16},
+                                {37, 2, 48, 0},  {40, 88, 64, 0}, {70, 2, 20, 6},  {3, 2, 20, 6},
+                                {20, 1, 64, 16}, {26, 1, 64, 16}, {31, 1, 64, 16}}; /* ends in each kind of column */
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct sl_attention shape = {.queries = shapes[i][0],
                                      .key_rows = shapes[i][0],
                                      .heads = shapes[i][1],
                                      .width = shapes[i][2],
                                      .rope = shapes[i][3],
-                                     .products = i < 6 ? SL_BF16 : SL_F32};
+                                     .products = shapes[i][2] == 20 ? SL_F32 : SL_BF16};
         if (i == 5 && emulated) shape.heads = 2;
         check_beside_others(&numbers, shape, 0);
         if (shape.heads > 3) continue;
         shape.window = 25;
-        check_beside_others(&numbers, shape, i % 2 ? 30 : 0);
+        check_beside_others(&numbers, shape, i % 2 || i > 7 ? 30 : 0);
         shape.position = 20, shape.key_rows = shape.queries + 23;
         check_beside_others(&numbers, shape, 0);
     }
