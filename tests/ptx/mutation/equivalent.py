@@ -296,6 +296,18 @@ def gives_more_of_a_remainder(kernel, instruction, new):
     return all(s.name == "sub" and is_remainder(kernel, s.ops[0]) for s in uses(kernel, instruction.ops[0]))
 
 
+def never_ends_a_block(kernel, instruction, new):
+    """The last row of all, with which a block's last one is compared, is one more: blocks have n / blocks rows, or one more if the remainder
+    says so, so the last one ends with row n - 1."""
+    if instruction.name != "min" or len(new) != 2 or new[1].ops[1] != instruction.ops[1] or not bounds_a_block(kernel, instruction.ops[1]):
+        return False
+    ends, all_rows = makers_of(kernel, instruction.ops[1]), makers_of(kernel, instruction.ops[2])
+    if [s.name for s in ends + all_rows] != ["add", "add"] or all_rows[0].ops[2] != "-1":
+        return False
+    parts = [s for o in ends[0].ops[1:] for s in makers_of(kernel, o) if s.name == "div"]
+    return any(s.ops[1] == all_rows[0].ops[1] and made_of(kernel, s.ops[2]) == {"%nctaid.x"} for s in parts)
+
+
 def is_in_a_loop(kernel, instruction):
     return any(any(s is instruction for block in loop for s in block.body) and (len(loop) > 1 or loop[0] in loop[0].targets)
                for loop in flow.components(flow.make_blocks(kernel)))
@@ -425,6 +437,7 @@ REASONS = [
 
 LATE_REASONS = [
     ("a block begins where the one before it ends", gives_more_of_a_remainder),
+    ("blocks end where the next ones begin", never_ends_a_block),
     ("the next block has that row, too, and stores the same", the_next_block_has_it),
     ("no kernel is launched for no row or column", asks_for_none),
     ("a zero has another sign", adds_a_zero),
