@@ -16,36 +16,38 @@ struct sl_failing {
 
 static struct sl_failing *failing_of(const struct sl_spmd *self) { return (struct sl_failing *)self->engine; }
 
-/* Counts a call. SL_FAILED if the coordinate fails in it. */
-static int count_call(struct sl_spmd *self) {
-    struct sl_failing *f = failing_of(self);
-    struct sl_fault *fault = f->next;
-    if (!fault || f->left-- > 0) return SL_OK;
-    f->next = NULL;
-    fault->happened = true;
-    return sl_fail(self, SL_FAILED, "coordinate %d fails at call %" PRId64 " of step %" PRId64 ", as --fail asks",
-                   self->coordinate, fault->call, fault->step);
-}
-
 static const struct sl_engine_table *below(const struct sl_spmd *self) { return failing_of(self)->below->table; }
 
+/* Counts a call, and ends the run if the coordinate fails in it. The engine below then gets the call nevertheless: it
+ * returns once peers no longer use the coordinate's memory. */
+static void count_call(struct sl_spmd *self) {
+    struct sl_failing *f = failing_of(self);
+    struct sl_fault *fault = f->next;
+    if (!fault || f->left-- > 0) return;
+    f->next = NULL;
+    fault->happened = true;
+    sl_fail(self, SL_FAILED, "fails at call %" PRId64 " of step %" PRId64 ", as --fail %d@%" PRId64 ":%" PRId64 " says",
+            fault->call, fault->step, self->coordinate, fault->step, fault->call);
+    if (below(self)->give_up) below(self)->give_up(self, SL_FAILED);
+}
+
 static int start(struct sl_spmd *self, struct sl_request *request) {
-    SL_TRY(count_call(self));
+    count_call(self);
     return below(self)->start(self, request);
 }
 
 static int wait_for(struct sl_spmd *self, struct sl_request *request) {
-    SL_TRY(count_call(self));
+    count_call(self);
     return below(self)->wait(self, request);
 }
 
 static int channel_take(struct sl_spmd *self, struct sl_channel *channel, const void **slot) {
-    SL_TRY(count_call(self));
+    count_call(self);
     return below(self)->channel_take(self, channel, slot);
 }
 
 static int progress(struct sl_spmd *self) {
-    SL_TRY(count_call(self));
+    count_call(self);
     return below(self)->progress(self);
 }
 

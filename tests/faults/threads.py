@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""threads.py DRIVERS [--faults N] [--seed N] - coordinates of engine local fail (--fail) while a watcher (--restart) is there: they start again
-in their process, and the last checkpoint has the bytes of an undisturbed run. They fail at each call of a step, its save and its commit, and at
-N drawn moments on each mesh. Prints TAP, and the times from a fault to the end of the next step. With SL_TEST_LONG set, 200 in place of 20."""
+"""threads.py DRIVERS [--faults N] [--every N] [--seed N] - coordinates of engine local fail (--fail) while a watcher (--restart) is there: they start again
+in their process, and the last checkpoint has the bytes of an undisturbed run. They fail at each call (or each N-th) of a step, its save and its
+commit, and at N drawn moments on each mesh. Prints TAP, and the times from a fault to the end of the next step. With SL_TEST_LONG set, 200 in place of 20."""
 
 import argparse
 import json
@@ -19,6 +19,7 @@ from points import folder, plan, point
 parser = argparse.ArgumentParser()
 parser.add_argument("drivers", type=os.path.abspath)
 parser.add_argument("--faults", type=int, default=200 if os.environ.get("SL_TEST_LONG") else 20)
+parser.add_argument("--every", type=int, default=1)
 parser.add_argument("--seed", type=int, default=1)
 given = parser.parse_args()
 if not os.access("/dev/shm", os.W_OK):
@@ -114,11 +115,12 @@ def calls_of_a_step(cell, coordinate):
 cell = f"{BLOCKS} --mesh data=1,pipe=2"
 for coordinate in 0, 1:
     calls = calls_of_a_step(cell, coordinate) + 8  # the last step of a run has no commit
-    steps = 2 * calls + 4
+    chosen = range(0, calls, given.every)
+    steps = 2 * len(chosen) + 4
     run(cell, steps)
     whole = last(steps)
-    bad, lines = disturbed(cell, "--protect 1 --save-every 1", steps, [f"{coordinate}@{2 * call}:{call}" for call in range(calls)], whole)
-    point(f"coordinate {coordinate} fails at each of the {calls} calls of a step", bad)
+    bad, lines = disturbed(cell, "--protect 1 --save-every 1", steps, [f"{coordinate}@{2 * number}:{call}" for number, call in enumerate(chosen)], whole)
+    point(f"coordinate {coordinate} fails at {len(chosen)} of the {calls} calls of a step", bad)
 
 for cell, options, size in cells:
     steps = 4 * given.faults + 4

@@ -91,7 +91,7 @@ VALUES = {
     "schedule": ["gpipe", "looped-bfs"], "name": ["gpipe"], "over": ["gpipe"], "pipeline": ["gpipe", "inference"], "stage-times": ["1,2,1,1"],
     "optimizer": ["sgd", "adamw", "1"], "in-spec": ["-,x"], "out-spec": ["-,y"], "shape": ["4,8"], "chat": ["talks"], "choices": ["questions"],
     "stop": ["a"], "memory": ["1GB", "1000"], "offload": ["activations", "optimizer", None], "engine": ["local"], "output": ["o"],
-    "single-mesh": ["data=2,model=1"], "fail": ["0@F0"], "target-delimiter": ["x"], "launcher": ["env"], "weight-decay": ["1000"],
+    "single-mesh": ["data=2,model=1"], "fail": ["0@F0", "0@0"], "target-delimiter": ["x"], "launcher": ["env"], "weight-decay": ["1000"],
     "epsilon": ["1"], "length": ["3", "7"], "stage-layers": ["1,1"],
 }
 # These options change no number of these short runs: all layouts give the same bits, and axes have one coordinate; or the option

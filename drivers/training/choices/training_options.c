@@ -113,7 +113,8 @@ const struct sl_option sl_record_table[] = {
     {"replay", SL_OPTION_TEXT, FIELD(replay), .value = "COORDINATE@STEP", .read = "journal",
      .help = "run one coordinate alone up to a step, with the messages in --journal, and compare all hashes; give the "
              "other options of the run, too"},
-    {"fail", SL_OPTION_TEXT, FIELD(fail), .value = "COORDINATE@STEP,...", .read = "!show-shardings&!journal-messages",
+    {"fail", SL_OPTION_TEXT, FIELD(fail), .value = "COORDINATE@STEP,...",
+     .read = "!dry-run&!show-shardings&!journal-messages",
      .help =
          "make coordinates fail, each once, to see what follows: 2@17 at the beginning of step 17; 2@17:90 after 90 "
          "more of its calls of the engine, which may come in a later step"},
