@@ -2,10 +2,12 @@
 #include "drivers/common/metrics.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "drivers/common/output.h"
@@ -79,6 +81,19 @@ static int cut(FILE *stream, const char *path, int64_t from, struct sl_error *er
     fclose(file);
     SL_TRY(status);
     return ftruncate(fileno(stream), end) ? refuse(path, error) : SL_OK;
+}
+
+/* A terminal or a pipe is not tried: it would show the empty line. */
+int sl_metrics_check(const char *path, struct sl_error *error) {
+    struct stat about;
+    if (!path || stat(path, &about) || !(S_ISREG(about.st_mode) || S_ISCHR(about.st_mode))) return SL_OK;
+    const int file = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    const bool device = S_ISCHR(about.st_mode) && !isatty(file);
+    const bool full = file >= 0 && (device ? write(file, "\n", 1) < 0
+                                           : fallocate(file, FALLOC_FL_KEEP_SIZE, about.st_size, 1) && errno == ENOSPC);
+    const int status = full ? refuse(path, error) : SL_OK;
+    if (file >= 0) close(file);
+    return status;
 }
 
 int sl_metrics_open(struct sl_metrics_file *file, const char *path, int64_t from, struct sl_error *error) {

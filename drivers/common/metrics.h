@@ -21,6 +21,9 @@ struct sl_metrics_file {
     FILE *stream;
 };
 
+/* Before anything is changed for a run: SL_FAILED if the file, which may be NULL or missing, takes no byte, as on a
+ * full disk. */
+int sl_metrics_check(const char *path, struct sl_error *error);
 /* Opens the file. If FROM is -1, the file is emptied. If FROM is 0 or more, the run resumes after FROM steps and
  * appends to a regular file: the first object with a "step" of FROM or more and all lines after it are cut (these
  * steps run again), as are an incomplete last line and objects about the whole run (with "final_loss", or with

@@ -244,6 +244,7 @@ static int check_trace(struct sl_training *training, struct sl_error *error) {
 static int check_outputs(struct sl_training *training, struct sl_error *error) {
     const struct sl_training_options *options = training->job->options;
     SL_TRY(sl_report_check_folder("--metrics", options->metrics, error));
+    SL_TRY(sl_metrics_check(options->metrics, error));
     SL_TRY(sl_report_check_folder("--tensorboard", options->tensorboard, error));
     SL_TRY(sl_report_check_folder("--trace", options->trace, error));
     if (options->trace) SL_TRY(check_trace(training, error));

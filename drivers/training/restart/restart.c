@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "drivers/common/metrics.h"
 #include "drivers/training/restart/command_file.h"
 #include "drivers/training/restart/restart_internal.h"
 #include "drivers/training/restart/same_process.h"
@@ -443,6 +444,7 @@ int sl_restart(const struct sl_options *options, const char *command, const stru
     int status = sl_restart_check(&w, &error);
     if (status == SL_OK) status = sl_mesh_parse(&w.mesh, common->mesh, &error);
     if (status == SL_OK) status = sl_restart_begin_words(&w, &error);
+    if (status == SL_OK) status = sl_metrics_check(sl_option_file(options, "metrics"), &error);
     w.full = w.mesh;
     if (w.launcher) sl_hosts_open(&w.hosts, w.argv, w.head);
     w.protects = sl_option_given(options, "protect") ? checkpoints->protect : w.launcher != NULL;

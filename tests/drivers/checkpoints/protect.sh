@@ -158,6 +158,10 @@ refused=$status
 call $small --steps 9 --save saved --protect 1 --tensorboard nowhere/events/here
 [ $refused = 2 ] && [ $status = 2 ] && [ -f "$left/command" ]
 point 'or one whose records cannot be made'
+call $watched --metrics /dev/full
+[ $status = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q '^looping_pipeline: /dev/full: No space left' err && [ -f "$left/command" ] &&
+    [ "$(find "$left" -name '*.part-*' | wc -l)" = 4 ]
+point 'or whose metrics have no room'
 mkdir -p blocked/coordinate-01.journal
 for option in '--metrics blocked' '--tensorboard err' '--trace blocked' '--journal blocked'; do
     call $small --steps 9 --save saved --protect 1 $option
