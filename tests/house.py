@@ -38,6 +38,7 @@ ORDER = """
     layers/modules/parameters
     layers/modules
     layers/modules/feedforward layers/modules/norms
+    layers/modules/feedforward/experts
     layers/modules/parents
     layers/modules/sequence
     layers/modules/sequence/mla

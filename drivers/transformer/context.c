@@ -38,6 +38,17 @@ static const char *refused(const struct transformer_job *job, bool leaves) {
                                                                    : NULL;
 }
 
+/* The same for divided sequences on a device with its own memory. */
+static const char *refused_by_device(const struct transformer_job *job) {
+    const struct transformer_config *config = job->config;
+    return sl_device.shares_memory                                    ? NULL
+           : job->command == TRANSFORMER_GENERATE                     ? "transformer generate"
+           : config->sample_every                                     ? "--sample-every"
+           : config->context_by == SL_CONTEXT_BY_RING                 ? "--context-by ring"
+           : job->command == TRANSFORMER_TRAIN && config->dropout > 0 ? "--dropout"
+                                                                      : NULL;
+}
+
 int transformer_context_way(const char *word) {
     int way = 0;
     while (strcmp(transformer_context_ways[way], word) != 0) way++;
@@ -65,8 +76,12 @@ int transformer_check_context(const struct transformer_job *job, const struct sl
     if (divides && !sl_axes_end_with(mesh, sl_replica_axes, sl_context_axis))
         return sl_error_set(error, SL_BAD_INPUT,
                             "mesh axis \"context\": it comes after \"data\", as in --mesh data=2,context=2");
-    if ((divides || leaves) && !sl_device.shares_memory)
-        return sl_error_set(error, SL_BAD_INPUT, "mesh axis \"context\": device %s does not take divided sequences",
+    if (divides && refused_by_device(job))
+        return sl_error_set(error, SL_BAD_INPUT,
+                            "mesh axis \"context\": %s does not take sequences divided over it on device %s",
+                            refused_by_device(job), sl_device.name);
+    if (leaves && !sl_device.shares_memory)
+        return sl_error_set(error, SL_BAD_INPUT, "--exact context=N: device %s has no leaves of sequences",
                             sl_device.name);
     return SL_OK;
 }

@@ -113,6 +113,10 @@ static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {
         return sl_error_set(plan->error, SL_BAD_INPUT,
                             "%s%s: the layer has more than %d dropouts; modules that repeat must be layers (is_layer)",
                             plan->name, module->type->name, SL_LAYER_DROPOUTS);
+    if (dropout->rate > 0 && !plan->forward_only && plan->context_axis && sl_kernels_select()->draws_dropout)
+        return sl_error_set(plan->error, SL_BAD_INPUT,
+                            "%s%s: this device draws words for whole sequences, and these are divided over \"%s\"",
+                            plan->name, plan->module->type->name, plan->context_axis);
     dropout->layer = plan->layer;
     dropout->number = plan->global_layer * SL_LAYER_DROPOUTS + plan->dropouts++;
     if (!sl_kernels_select()->draws_dropout)

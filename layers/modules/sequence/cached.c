@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "layers/modules/sequence/context_internal.h"
+#include "spmd/device/device.h"
 
 int sl_plan_positions(const struct sl_plan *plan, int positions) {
     if (plan->sequence < 1 || plan->rows % plan->sequence)
@@ -104,6 +105,9 @@ int sl_plan_cached(struct sl_plan *plan, const struct sl_attention *shape, struc
     const size_t logsum = sl_plan_rows(plan) * shape->heads * sizeof(float), parts = (size_t)caches->parts;
     cached->group = -1;
     if (parts < 2) return SL_OK;
+    if (!sl_device.shares_memory)
+        return sl_error_set(plan->error, SL_BAD_INPUT, "%scaches: device %s does not divide them over \"%s\"",
+                            plan->name, sl_device.name, caches->axis);
     sl_plan_workspace(plan, o, &cached->o);
     sl_plan_workspace(plan, logsum, &cached->logsum);
     sl_plan_workspace(plan, parts * o, &cached->all_o);

@@ -10,11 +10,15 @@ double sl_plan_pairs(const struct sl_plan *plan, int window) {
     return plan->rows / sequence * (most * (most + 1) / 2 + (sequence - most) * most);
 }
 
-static int refuse_device(const struct sl_plan *plan) {
-    return sl_error_set(
-        plan->error, SL_BAD_INPUT,
-        "%s%s: sequences are divided over \"%s\" only where the host computes, and not on device %s yet", plan->name,
-        plan->module->type->name, plan->context_axis, sl_device.name);
+/* In a ring the host reads places, and between its steps; leaves are added up by the host's copies. Tensor cores'
+ * kernels take whole sequences. */
+static int check_device(const struct sl_plan *plan, const struct sl_attention *shape) {
+    const bool by_host = plan->context_by == SL_CONTEXT_BY_RING || plan->cut.leaves;
+    if (sl_kernels_select()->attention->takes_parts(shape) && (sl_device.shares_memory || !by_host)) return SL_OK;
+    return sl_error_set(plan->error, SL_BAD_INPUT,
+                        "%s%s: device %s takes sequences divided over \"%s\" only without a ring, without --exact, and "
+                        "with products of float32",
+                        plan->name, plan->module->type->name, sl_device.name, plan->context_axis);
 }
 
 /* Blocks of a coordinate's rows of a sequence, each with attention calls of its own. */
@@ -70,9 +74,7 @@ static int refuse_latents(const struct sl_plan *plan) {
 int sl_plan_context(struct sl_plan *plan, const struct sl_attention *shape, struct sl_context_keys *keys) {
     keys->group = -1;
     if (!plan->context_axis) return SL_OK;
-    const struct sl_kernels *kernels = sl_kernels_select();
-    if (!sl_device.shares_memory || kernels->draws_dropout || !kernels->attention->takes_parts(shape))
-        return refuse_device(plan);
+    SL_TRY(check_device(plan, shape));
     keys->divided = true;
     keys->by_heads = plan->context_by == SL_CONTEXT_BY_HEADS;
     keys->by_ring = plan->context_by == SL_CONTEXT_BY_RING;
@@ -114,7 +116,7 @@ static struct part part_of(const struct sl_context *context, const struct sl_con
     part.shape.queries = rows;
     part.shape.position = (size_t)sl_cut_number(cut, own, number % own) * rows;
     part.shape.key_rows = whole;
-    if (sl_context_sees_all(all->places, part.row, rows, part.shape.position))
+    if (sl_device.shares_memory && sl_context_sees_all(all->places, part.row, rows, part.shape.position))
         part.shape.places = NULL;
     else
         part.shape.places = all->places + part.row;

@@ -115,7 +115,7 @@ static void ways_to_train_have_the_same_numbers(void **state) {
 static void divided_sequences_have_the_same_numbers(void **state) {
     (void)state;
     if (strcmp(sl_device.name, "cpu") != 0) {
-        printf("# SKIP sequences are divided only where the host computes\n");
+        printf("# SKIP on devices test_context_devices divides sequences\n");
         skip();
     }
     struct job want = llama("data=1,pipe=1,tensor=1");
