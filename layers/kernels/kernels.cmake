@@ -105,7 +105,7 @@ add_library(sl_level_bf16 OBJECT kernels/gemm/rows/few_rows_bf16.c kernels/gemm/
 target_link_libraries(sl_level_bf16 PUBLIC sl_options)
 target_compile_options(sl_level_bf16 PRIVATE -march=x86-64-v4 -mprefer-vector-width=512 -mavx512bf16)
 add_library(sl_level_vnni OBJECT kernels/gemm/blocks/block_dots.c)
-target_link_libraries(sl_level_vnni PUBLIC sl_options)
+target_link_libraries(sl_level_vnni PUBLIC sl_options PRIVATE sl_checked_elsewhere)
 target_compile_options(sl_level_vnni PRIVATE -march=x86-64-v4 -mprefer-vector-width=512 -mavx512vnni)
 target_compile_definitions(sl_level_vnni PRIVATE SL_BLOCK_DOTS=sl_block_dots_vnni)
 add_library(sl_level_amx OBJECT kernels/gemm/tiles/tile_rows.c)
