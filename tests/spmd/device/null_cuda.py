@@ -3,6 +3,7 @@
     null_cuda.py --table BUILD PROGRAM ARGUMENT...    a step's launches, waits, copies and so on, as a table
 """
 import collections
+import functools
 import json
 import math
 import os
@@ -79,6 +80,7 @@ def settle_peaks(folder):
         json.dump(kept, file)
 
 
+@functools.cache
 def step(build, record, program, *arguments, steps="--steps", account=account):
     """Returns the calls of one step, by ACCOUNT: half of the difference between four steps and two. Slow steps, as on a busy
     machine, do not start a search for other layouts, whose measurements would be counted."""

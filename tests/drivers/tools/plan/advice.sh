@@ -2,7 +2,8 @@
 # advice.sh DRIVERS - two small models, five under SL_TEST_LONG, run as advised: a layout is advised if it saves 15 % of the time, it
 # takes the planned bytes, and the run is no slower for it. Prints TAP.
 #
-# Times are the least of three runs in turns; if other programs have had the cores, they say nothing.
+# Times are the least of three runs in turns, each a quarter as long as the one that gave the advice; if other programs
+# have had the cores, they say nothing.
 drivers=$1
 . "$(dirname "$0")/../../../rigs/points.sh"
 
@@ -30,10 +31,10 @@ follows() {
     [ $status = 0 ] && { [ "$advice" ] || grep -q '; no layout is predicted to be more than 15 % faster$' out; }
     point "a run that tells what would be faster, or that nothing is: $*"
     [ "$advice" ] || return
-    less=${advice%% *} told=${advice#* and } layout=${advice#*: }
+    quarter=$((steps / 4)) less=${advice%% *} told=${advice#* and } layout=${advice#*: }
     for turn in 1 2 3; do
-        run $steps "$@" && cat ms >>own
-        run $steps "$@" $layout && cat ms >>followed
+        run $quarter "$@" && cat ms >>own
+        run $quarter "$@" $layout && cat ms >>followed
         [ ! -e disturbed ] || break
     done
     [ "$less" -ge 15 ] && [ $status = 0 ] && [ "$(cat mb)" = "${told%% *}" ]
