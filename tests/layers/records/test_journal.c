@@ -375,7 +375,7 @@ static void whole_steps_are_left_by_a_kill(void **state) {
     size_t size, head;
     char *bytes = record_two(&request, 0, path, &size, &head);
     int most = 0;
-    for (size_t cut = head; cut <= size; cut += TEST_WATCHES_THREADS || test_runs_few ? 97 : 1 + cut % 7) {
+    for (size_t cut = head; cut <= size; cut += TEST_WATCHES_THREADS || test_runs_few ? 997 : 1 + cut % 7) {
         write_all(path, bytes, cut);
         const int steps = steps_of(path);
         assert_in_range(steps, most, 3);
