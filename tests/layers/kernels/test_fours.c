@@ -65,6 +65,24 @@ static void round_block(const struct sl_kernels *k, size_t n, const struct array
     k->sequence->round_block(1, n, a->x, n, a->halves, n);
 }
 
+static void gate(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->published->gate_forward(n, sl_out_f32(a->x), sl_out_f32(a->y), sl_out_f32(a->z));
+}
+static void gate_settled(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->published->gate_forward(n, sl_out_of(a->x, true, NULL), sl_out_of(a->y, true, a->halves), sl_out_f32(a->z));
+}
+static void gate_rounded(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->published->gate_forward(n, sl_out_f32(a->x), sl_out_f32(a->y), sl_out_bf16(a->halves));
+}
+static void gate_backward(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->published->gate_backward(n, sl_rows_f32(a->x), sl_rows_f32(a->y), a->z, sl_out_of(a->first, true, NULL),
+                                sl_out_of(a->second, true, a->halves));
+}
+static void erf_gelu(const struct sl_kernels *k, size_t n, const struct arrays *a) {
+    k->published->erf_gelu_forward(n, a->x, a->y);
+    k->published->erf_gelu_backward(n, a->x, a->y, a->z);
+}
+
 static const struct sl_adamw_step step = {.learning_rate = 0.01f,
                                           .beta1 = 0.9f,
                                           .beta2 = 0.99f,
@@ -104,6 +122,11 @@ static const struct {
            {"copy_settled", copy_settled},
            {"copy_settled, stored", copy_stored},
            {"round_block", round_block},
+           {"gate", gate},
+           {"gate, settled", gate_settled},
+           {"gate, rounded", gate_rounded},
+           {"gate, backward", gate_backward},
+           {"erf gelu", erf_gelu},
            {"adamw", adamw},
            {"adamw of sums, rounded", adamw_of_sums}};
 enum { ALL = sizeof all / sizeof *all };
