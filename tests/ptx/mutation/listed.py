@@ -63,6 +63,11 @@ LIST = [
     (r"forward|forward_divided", "a constant off by one", r"if \(factor == 1\.0f\) continue;", r"setp\.(eq|neu)\.f32 .*, 0f3F800000",
      "no factor is 1.5: a sum is at least 1, and the largest score only grows; and a product with 1 changes nothing"),
     (r"\w+", "a row beyond the end", r"return \(struct stripe\)\{stripe / stripes \* rows \+ .*", r"min\.u64 .*", "a stripe behind the last row has no rows"),
+    (r"attention_.*", "(a row beyond the end|another comparison)", r"for \(uint32_t row = thread / across; row < all; .*", r"setp\.gt\.u32 .*, 1023",
+     "a team has 128 threads"),
+    (r"mean_squared_error", "a constant off by one", r"SL_ROWS\(is_device_ptr\(counted\)\)", r"setp\.eq\.s32 .*, 0", "one thread of the team counts the rows, whichever"),
+    (r"rms_norm_forward_bf16", "a row beyond the end", r"for \(size_t c = 0; c < cols; c\+\+\) \{", r"min\.u64 .*",
+     "the next thread has that element, too, and stores the same"),
     (r"forward_divided", "an accumulator not cleared", r"", r"mov\.f32 .*, 0f00000000", "the sum of a product without terms: each has some"),
     (r"merge", "another comparison", r"SL_ROWS\(.*", r"setp\.ne\.s32 %p\d+, %r1, 0", "all threads have the row's logarithm, and store it between barriers"),
 ]
