@@ -137,10 +137,11 @@ static int fetch(struct sl_worker *worker, int64_t step, struct sl_batch *batch)
     return SL_OK;
 }
 
-/* In a resumed run, dropout keys in flax's order continue. */
+/* In a resumed run, dropout keys in flax's order continue; an epoch's loss is the mean of the steps from here on. */
 static int begin(struct sl_worker *worker) {
     const struct classifier_experiment *experiment = worker->job->own;
     struct classifier_worker *own = worker->own;
+    if (worker->self->coordinate == 0) run_of(worker->job)->epoch = (struct sl_metrics){0};
     for (int64_t step = 0; experiment->flax && step < worker->first; step++)
         sl_classifier_flax_step(&own->keys, own->layer_key);
     return SL_OK;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "collectives/engines.h"
+#include "collectives/waits.h"
 #include "drivers/speed/cores.h"
 #include "drivers/common/interrupt.h"
 #include "drivers/training/memory_check.h"
@@ -309,7 +310,7 @@ static void forget(struct sl_training *training) {
 }
 
 /* Returns whether the coordinates, which have ended with ERROR, are to start again in this process. */
-static bool starts_again(struct sl_training *training, struct sl_error *error) {
+static bool starts_again(struct sl_training *training, const struct sl_engine *engine, struct sl_error *error) {
     char place[SL_MAX_PATH];
     struct sl_checkpoints *checkpoints = &training->checkpoints;
     if (!checkpoints->watched || error->status != SL_FAILED) return false;
@@ -318,6 +319,7 @@ static bool starts_again(struct sl_training *training, struct sl_error *error) {
     if (!sl_same_process_asks(error, place)) return false;
     sl_checkpoints_begin_at(checkpoints, *place ? place : training->job->options->checkpoints.resume);
     forget(training);
+    if (engine->waits) engine->waits->coordinates = 0;
     *error = (struct sl_error){0};
     return true;
 }
@@ -327,7 +329,7 @@ static int run(struct sl_training *training, const struct sl_engine *engine, str
     int status;
     training->checkpoints.watched = engine->table == &sl_engine_local && sl_same_process_is_watched();
     do status = run_coordinates(training, engine, error);
-    while (status && starts_again(training, error));
+    while (status && starts_again(training, engine, error));
     if (status == SL_OK) status = sl_training_finish(training, error);
     if (status == SL_OK && report->lost.status) {
         *error = report->lost;
