@@ -632,6 +632,11 @@ seq 60000 | sed 's/^/# /' >long
 refuses '@long: with the files before it longer than 1048576 bytes' $train @long @long @long
 refuses '@.: Is a directory' $train @.
 
+refuses '--fail: "1x" is no list of COORDINATE@STEP' $train --fail 1x
+refuses '--fail: "0@0:" is no list of COORDINATE@STEP' $train --fail 0@0:
+refuses '--fail: 99@0: the run has coordinates 0 to' $train --steps 1 --fail 99@0
+refuses '--fail: 0@1: the run has coordinates 0 to' $train --steps 1 --fail 0@0,0@1
+
 # ---- output that cannot be written ----
 
 refuses '--metrics: nowhere/metrics: No such file' $train --metrics nowhere/metrics
