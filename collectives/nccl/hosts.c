@@ -151,8 +151,11 @@ int sl_nccl_channel_line(struct sl_nccl_channel *channel) {
     const int *kept = sl_list_kept(me->self, 2, ends);
     channel->ends = (struct sl_group){
         .size = channel->from == channel->to ? 1 : 2, .rank = channel->end, .members = {.list = kept}};
-    channel->line = (struct sl_engine_line){
-        .group = &channel->ends, .number = number_of(channel), .bytes = sizeof(struct opening), .kept = 1};
+    channel->line = (struct sl_engine_line){.group = &channel->ends,
+                                            .number = number_of(channel),
+                                            .bytes = sizeof(struct opening),
+                                            .kept = 1,
+                                            .kind = (enum sl_operation)SL_CHANNELS_TRAFFIC};
     const char *reason = kept ? below(me)->line_open(me->self, &channel->line) : "no memory";
     if (!reason) return SL_OK;
     return sl_fail(me->self, SL_FAILED, "channel %d -> %d: %s (opened at %s)", channel->from, channel->to, reason,
