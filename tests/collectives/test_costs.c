@@ -12,17 +12,12 @@ static _Atomic int64_t messages[COUNTS][COUNTED_CALLS], bytes[COUNTS][COUNTED_CA
 
 enum { ROOM = 70000 }; /* elements of an input, and of an output */
 
-/* Calls from number 7 on have a block for each member; all_to_all has as many as the square of their number. */
-static bool is_too_large(int i, size_t n, size_t size) {
-    return (i == 10 ? n * size * size : i > 6 ? n * size : n) > ROOM;
-}
-
 static int count_calls(struct sl_spmd *self, const struct sl_group *group, int at, char *in, char *out) {
     struct sl_collective call;
     for (int i = 0; make_call(group, i, count[at], in, out, &call); i++) {
         struct sl_traffic sent[SL_TRAFFIC_KINDS] = {0}, wanted = {0};
         const struct sl_traffic *got = &sent[call.operation];
-        if (is_too_large(i, count[at], (size_t)group->size)) continue;
+        if (counted_elements(i, count[at], (size_t)group->size) > ROOM) continue;
         sl_thread_call_costs(&call, &wanted);
         self->sent = sent;
         const int status = sl_call(self, SL_HERE, call);

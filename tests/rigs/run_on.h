@@ -188,4 +188,10 @@ static inline bool make_call(const struct sl_group *group, int i, size_t n, char
     return i < COUNTED_CALLS;
 }
 
+/* Returns the elements of an input, and of an output, that case number I needs in a group of SIZE members. Cases from
+ * number 7 on have a block for each member; all_to_all has as many as the square of their number. */
+static inline size_t counted_elements(int i, size_t n, size_t size) {
+    return i == 10 ? n * size * size : i > 6 ? n * size : n;
+}
+
 #endif
