@@ -141,7 +141,8 @@ struct sl_engine_line {
     void *state;
 };
 
-/* In place of a position: all other members, which tell the count to all, without a message. */
+/* In place of a position: all other members. They, and this member before it hears them, tell the count to all, without
+ * a message. */
 enum { SL_ALL_MEMBERS = -1 };
 
 /* Returns the run's copy of a list of COUNT coordinates; equal lists share one copy. NULL without memory. */

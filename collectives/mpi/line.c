@@ -270,9 +270,11 @@ static void listen(struct sl_mpi_line *line, int position) {
     }
 }
 
+/* Until this member has told more, nothing that it hears can be passed on. */
 static void listen_for_rounds(struct sl_mpi_line *line) {
+    if (line->own == atomic_load_explicit(&line->all, memory_order_relaxed)) return;
     for (int round = 0; round < line->rounds; round++) listen(line, teller_in(line, round));
-    if (line->rounds) go_round(line);
+    go_round(line);
 }
 
 /* Whether the member at POSITION, or, if it is SL_ALL_MEMBERS, each other one, has told COUNT. */
