@@ -331,9 +331,9 @@ call $transformer --plan auto --devices 2 --memory 1GB --steps 2
 point 'also on this machine, which is measured'
 
 sed 's/"count": *[0-9]*/"count": 40, "gpus": 4/' "$cluster" >many.json
-call $transformer --plan search --devices 80 --machine many.json --save-options many
-[ $status = 0 ] && grep -q -- '--mesh ' many
-point 'options of a run on 80 GPUs'
+call $transformer --plan search --devices 128 --machine many.json --save-options many
+[ $status = 0 ] && grep -q -- '^--mesh .* --engine nccl' many
+point 'options of a run on 128 GPUs'
 
 # ---- refusals ----
 
