@@ -182,30 +182,29 @@ static int list_schedules(struct listing *l) {
     return SL_OK;
 }
 
+/* Calls LIST with *CHOSEN set to each of NAMES, if AXIS has several coordinates; once, with NULL, if it does not, or if
+ * the name is GIVEN. */
+static int list_each(struct listing *l, const char **chosen, const char *const *names, const char *axis, bool given,
+                     int (*list)(struct listing *l)) {
+    *chosen = NULL;
+    if (given || !names || !axis || sl_mesh_axis_size(&l->mesh, axis) < 2) return list(l);
+    for (int i = 0; names[i]; i++) {
+        *chosen = names[i];
+        SL_TRY(list(l));
+    }
+    return SL_OK;
+}
+
 /* Lists the ways in which divided sequences attend. */
 static int list_ways(struct listing *l) {
     const struct sl_job_type *type = l->job->type;
-    const bool divides = type->context_axis && sl_mesh_axis_size(&l->mesh, type->context_axis) > 1;
-    l->context_by = NULL;
-    if (!divides || l->limits->context_by) return list_schedules(l);
-    for (int way = 0; type->context_ways[way]; way++) {
-        l->context_by = type->context_ways[way];
-        SL_TRY(list_schedules(l));
-    }
-    return SL_OK;
+    return list_each(l, &l->context_by, type->context_ways, type->context_axis, l->limits->context_by, list_schedules);
 }
 
 /* Lists the layouts of arrays over the axis of channels, if it divides them. */
 static int list_tensor_layouts(struct listing *l) {
     const struct sl_job_type *type = l->job->type;
-    const bool divides = type->tensor_layouts && sl_mesh_axis_size(&l->mesh, type->leaf_axis) > 1;
-    l->tensor_layout = NULL;
-    if (!divides || l->limits->tensor_layout) return list_ways(l);
-    for (int i = 0; type->tensor_layouts[i]; i++) {
-        l->tensor_layout = type->tensor_layouts[i];
-        SL_TRY(list_ways(l));
-    }
-    return SL_OK;
+    return list_each(l, &l->tensor_layout, type->tensor_layouts, type->leaf_axis, l->limits->tensor_layout, list_ways);
 }
 
 /* Whether AXIS of the mesh may have SIZE. The context axis is left out of meshes that do not divide sequences. With

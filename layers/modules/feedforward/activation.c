@@ -79,28 +79,18 @@ static struct sl_dropout_words words_of(const struct sl_module *module, const st
         .cols = cols};
 }
 
-/* Draws the WORDS of a call whose coordinate has one of several parts of each sequence. */
-static void draw_parts(const struct sl_context *context, const struct sl_dropout_words *words, uint32_t *room) {
-    const uint32_t rows = (uint32_t)context->sequence, parts = (uint32_t)context->dropout.parts, cols = words->cols;
-    for (uint32_t row = 0; row < words->rows; row += rows)
-        context->kernels->draws->words_global(words->key, words->first_row + row * parts, rows, 0, cols, cols,
-                                              room + (size_t)row * cols);
-}
-
-/* Draws the WORDS of a call: of all rows at once, or block by block if sequences are divided. */
+/* Draws the WORDS of a call: of all rows at once, or block by block if sequences are divided, or if the coordinate has
+ * one of several PARTS of each sequence. */
 static void draw_words(const struct sl_context *context, const struct sl_dropout_words *words, uint32_t *room) {
     const struct sl_draws *draws = context->kernels->draws;
     const struct sl_cut cut = context->cut;
     const uint32_t block = (uint32_t)context->sequence, sequence = block * (uint32_t)sl_cut_own_blocks(cut);
-    const uint32_t rows = cut.leaves ? block : cut.parts > 1 ? sequence / 2 : words->rows, cols = words->cols;
-    if (context->dropout.parts > 1) {
-        draw_parts(context, words, room);
-        return;
-    }
+    const uint32_t parts = (uint32_t)context->dropout.parts, first = words->first_row, cols = words->cols;
+    const uint32_t rows = parts > 1 || cut.leaves ? block : cut.parts > 1 ? sequence / 2 : words->rows;
     if (words->keys) draws->words_each(words->parts, words->keys, words->next, words->part, room);
     for (uint32_t row = 0; row < words->rows; row += rows)
-        draws->words_global(words->key, sl_cut_row(cut, sequence, words->first_row + row), rows, words->first_col, cols,
-                            cols, room + (size_t)row * cols);
+        draws->words_global(words->key, parts > 1 ? first + row * parts : sl_cut_row(cut, sequence, first + row), rows,
+                            words->first_col, cols, cols, room + (size_t)row * cols);
 }
 
 static int plan_dropout(struct sl_module *module, struct sl_plan *plan) {

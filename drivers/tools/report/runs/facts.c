@@ -12,44 +12,36 @@
 static double value_of(const struct report_point *point) { return point ? point->value : NAN; }
 static double step_of(const struct report_point *point) { return point ? point->step : NAN; }
 
+/* The last value of a SERIES; its best value, the highest or the lowest, and the step of that; its median. */
+static double last(const struct report_run *run, int series) {
+    return value_of(report_series_last(&run->series[series]));
+}
+static double best(const struct report_run *run, int series, bool highest) {
+    return value_of(report_series_best(&run->series[series], highest));
+}
+static double best_step(const struct report_run *run, int series, bool highest) {
+    return step_of(report_series_best(&run->series[series], highest));
+}
+static double median(const struct report_run *run, int series) { return report_series_median(&run->series[series]); }
+
 static double steps(const struct report_run *run) { return run->metrics ? report_run_steps(run) : NAN; }
 static double last_step(const struct report_run *run) {
     const struct report_series *loss = &run->series[REPORT_LOSS];
     return loss->count ? loss->point[loss->count - 1].step : NAN;
 }
-static double final_loss(const struct report_run *run) {
-    return value_of(report_series_last(&run->series[REPORT_LOSS]));
-}
-static double lowest_loss(const struct report_run *run) {
-    return value_of(report_series_best(&run->series[REPORT_LOSS], false));
-}
-static double lowest_loss_step(const struct report_run *run) {
-    return step_of(report_series_best(&run->series[REPORT_LOSS], false));
-}
-static double evaluation(const struct report_run *run) {
-    return value_of(report_series_last(&run->series[REPORT_EVALUATION]));
-}
-static double best_evaluation(const struct report_run *run) {
-    return value_of(report_series_best(&run->series[REPORT_EVALUATION], false));
-}
-static double best_evaluation_step(const struct report_run *run) {
-    return step_of(report_series_best(&run->series[REPORT_EVALUATION], false));
-}
-static double accuracy(const struct report_run *run) {
-    return value_of(report_series_last(&run->series[REPORT_ACCURACY]));
-}
-static double test_accuracy(const struct report_run *run) {
-    return value_of(report_series_best(&run->series[REPORT_TEST_ACCURACY], true));
-}
-static double test_accuracy_step(const struct report_run *run) {
-    return step_of(report_series_best(&run->series[REPORT_TEST_ACCURACY], true));
-}
-static double median_ms(const struct report_run *run) { return report_series_median(&run->series[REPORT_MS]); }
-static double tokens(const struct report_run *run) { return report_series_median(&run->series[REPORT_TOKENS]); }
-static double samples(const struct report_run *run) { return report_series_median(&run->series[REPORT_SAMPLES]); }
-static double utilization(const struct report_run *run) {
-    return report_series_median(&run->series[REPORT_UTILIZATION]);
-}
+static double final_loss(const struct report_run *run) { return last(run, REPORT_LOSS); }
+static double lowest_loss(const struct report_run *run) { return best(run, REPORT_LOSS, false); }
+static double lowest_loss_step(const struct report_run *run) { return best_step(run, REPORT_LOSS, false); }
+static double evaluation(const struct report_run *run) { return last(run, REPORT_EVALUATION); }
+static double best_evaluation(const struct report_run *run) { return best(run, REPORT_EVALUATION, false); }
+static double best_evaluation_step(const struct report_run *run) { return best_step(run, REPORT_EVALUATION, false); }
+static double accuracy(const struct report_run *run) { return last(run, REPORT_ACCURACY); }
+static double test_accuracy(const struct report_run *run) { return best(run, REPORT_TEST_ACCURACY, true); }
+static double test_accuracy_step(const struct report_run *run) { return best_step(run, REPORT_TEST_ACCURACY, true); }
+static double median_ms(const struct report_run *run) { return median(run, REPORT_MS); }
+static double tokens(const struct report_run *run) { return median(run, REPORT_TOKENS); }
+static double samples(const struct report_run *run) { return median(run, REPORT_SAMPLES); }
+static double utilization(const struct report_run *run) { return median(run, REPORT_UTILIZATION); }
 
 /* Returns the number KEY of OBJECT, from 0 to REPORT_LARGEST. */
 static double number_in(const json_t *object, const char *key) {
