@@ -54,6 +54,11 @@ static inline __attribute__((always_inline)) vector float_of(words x) {
     return __builtin_convertvector((integers)x, vector);
 }
 
+/* Prefetches COUNT bytes, a few lines at a time, while others are unpacked: a core can wait for few lines at once. */
+static inline __attribute__((always_inline)) void ask_for(const uint8_t *at, size_t count) {
+    for (size_t line = 0; line < count; line += SL_CACHE_LINE) __builtin_prefetch(at + line, 0, 2);
+}
+
 /* ---- blocks of 32 weights ---- */
 
 /* Bytes before the fifth bits, and before the codes. */
@@ -62,9 +67,12 @@ static inline size_t codes_at(const enum kind kind) {
     return kind == Q8_0 || kind == Q4_0 ? 2 : kind == Q4_1 ? 4 : kind == Q5_0 ? 6 : 8;
 }
 
+/* Unpacks BLOCKS blocks of each lane as vectors V, and prefetches as much from NEXT on. */
 static inline __attribute__((always_inline)) void unpack_small(const enum kind kind, const uint8_t *const at[LANES],
-                                                               size_t bytes, size_t terms, int v, struct unpacked *to) {
-    for (size_t b = 0; b < terms / SMALL; b++) {
+                                                               const uint8_t *next, size_t bytes, size_t blocks, int v,
+                                                               struct unpacked *to) {
+    for (size_t b = 0; b < blocks; b++) {
+        ask_for(next + b * LANES * bytes, LANES * bytes);
         const words head = load_word(at, b * bytes); /* scale and minimum */
         const words fifths = fifths_at(kind) ? load_word(at, b * bytes + fifths_at(kind)) : head;
         words code[WORDS];
@@ -164,9 +172,11 @@ static inline __attribute__((always_inline)) words code_of(const enum kind kind,
 }
 
 static inline __attribute__((always_inline)) void unpack_large(const enum kind kind, const uint8_t *const at[LANES],
-                                                               size_t bytes, size_t terms, int v, struct unpacked *to) {
+                                                               const uint8_t *next, size_t bytes, size_t blocks, int v,
+                                                               struct unpacked *to) {
     const int shares = kind == Q4_K || kind == Q5_K ? 2 : 4;
-    for (size_t b = 0; b < terms / SL_LARGEST_BLOCK; b++) {
+    for (size_t b = 0; b < blocks; b++) {
+        ask_for(next + b * LANES * bytes, LANES * bytes);
         const size_t groups = (size_t)(SL_LARGEST_BLOCK / group_of(kind));
         if (group_of(kind) == FINE)
             unpack_pairs_of_scales(kind, at, b * bytes, b * groups, v, to);

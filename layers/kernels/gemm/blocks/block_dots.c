@@ -29,14 +29,10 @@ struct product {
 
 /* ---- unpacking ---- */
 
-/* Prefetches the terms that are unpacked next: the next ones of these rows, or those of the next rows. */
-static void ask_for(const uint8_t *at, size_t bytes, size_t ahead) {
-    for (size_t line = 0; line < bytes; line += SL_CACHE_LINE) __builtin_prefetch(at + ahead + line, 0, 2);
-}
-
 /* Some terms of WIDTH rows of weights. */
 struct weights {
     const uint8_t *at[VECTORS][LANES];
+    const uint8_t *next; /* as many bytes of the file, which are unpacked next if rows lie in order and without gaps */
 };
 
 /* Returns weights [COLUMN, COLUMN + WIDTH); if they end at END, the last row is repeated. */
@@ -46,22 +42,23 @@ static inline __attribute__((always_inline)) struct weights weights_at(const str
     struct weights weights;
     for (size_t i = 0; i < WIDTH; i++)
         weights.at[i / LANES][i % LANES] = sl_blocks_row(b, smaller(column + i, end - 1));
+    weights.next = b->at + (column + WIDTH) * b->stride;
     return weights;
 }
 
-/* Unpacks TERMS terms, LEFT terms before the end of X, and moves FROM to the terms behind. */
+/* Unpacks TERMS terms, and moves FROM to the terms behind. */
 static inline __attribute__((always_inline)) void unpack(const enum kind kind, const struct product *p, size_t terms,
-                                                         size_t left, struct weights *from, struct unpacked *to) {
+                                                         struct weights *from, struct unpacked *to) {
     const struct sl_quantized *type = p->b->type;
-    const size_t bytes = terms / type->elements * type->bytes, ahead = terms < left ? bytes : WIDTH * p->b->stride;
+    const size_t blocks = terms / type->elements, bytes = blocks * type->bytes;
     SL_UNROLL
     for (int v = 0; v < VECTORS; v++) {
-        for (size_t i = 0; i < LANES; i++) ask_for(from->at[v][i], bytes, ahead);
         if (is_large(kind))
-            unpack_large(kind, from->at[v], type->bytes, terms, v, to);
+            unpack_large(kind, from->at[v], from->next, type->bytes, blocks, v, to);
         else
-            unpack_small(kind, from->at[v], type->bytes, terms, v, to);
+            unpack_small(kind, from->at[v], from->next, type->bytes, blocks, v, to);
         for (size_t i = 0; i < LANES; i++) from->at[v][i] += bytes;
+        from->next += LANES * bytes;
     }
 }
 
@@ -192,7 +189,7 @@ static inline __attribute__((always_inline)) void multiply_columns(const enum ki
     const size_t parts = (all + most - 1) / most, each = sl_round_up((all + parts - 1) / parts, p->b->type->elements);
     for (size_t from = 0, terms; from < all; from += terms) {
         terms = smaller(each, all - from);
-        unpack(kind, p, terms, all - from, &weights, &w);
+        unpack(kind, p, terms, &weights, &w);
         struct place place = {p->c + column, n, smaller(WIDTH, end - column), NULL, from > 0};
         if (p->bias && from + terms == all) place.bias = p->bias + column;
         for (size_t row = 0, some; row < rows; row += some, place.c += some * n) {
