@@ -49,6 +49,8 @@ static int read_images(struct images *images, const char *pixels, const char *la
 
 /* ---- runs ---- */
 
+enum { COMPARED = 32 }; /* images a step of a comparison */
+
 /* Describes the run, for a trace and a forecast. */
 static struct sl_trace_run about(const struct network_run *run, const struct sl_mesh *mesh,
                                  const struct sl_engine *engine) {
@@ -106,8 +108,9 @@ static int compare(struct network_run run, struct sl_trace_file *trace, struct s
         sl_schedule_free(&run.schedule);
     }
     run.steps = MOST_STEPS;
+    run.batch = COMPARED;
     if (trace) SL_TRY(sl_trace_file_create(trace, "--trace", trace->path, error));
-    int status = images_draw(&run.train, MOST_STEPS * BATCH);
+    int status = images_draw(&run.train, MOST_STEPS * COMPARED);
     if (status) sl_error_set(error, status, "no memory for images");
     struct sl_step_forecast forecast;
     for (size_t m = 0; status == SL_OK && m < meshes; m++) {
