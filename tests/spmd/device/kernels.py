@@ -27,8 +27,8 @@ MODES = {1: "generic", 2: "SPMD", 3: "generic as SPMD"}
 KNOWN = {
     "attention.c forward": (193, 0),
     "attention.c backward": (254, 0),
-    "attention_latent.c forward": (187, 0),
-    "attention_latent.c forward_divided": (168, 0),
+    "attention_latent.c forward": (195, 0),
+    "attention_latent.c forward_divided": (167, 0),
     "attention_forward_64": (183, 0),
     "attention_forward_deep_64": (255, 0),
     "attention_forward_128": (228, 0),
