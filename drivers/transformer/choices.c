@@ -43,8 +43,9 @@ int transformer_read_choices(struct transformer_job *job, struct transformer_con
     SL_TRY(sl_choices_read(&job->choices, config->questions, &text, error));
     job->choice_scores = calloc((size_t)job->choices.samples.count, sizeof *job->choice_scores);
     if (!job->choice_scores) return sl_error_set(error, SL_FAILED, "no memory for the choices' scores");
-    config->sequence =
-        (job->choices.samples.longest + blocks - 1) / blocks * blocks; /* padded, also beyond --sequence */
+    const int longest = job->choices.samples.longest;
+    config->sequence = (longest + blocks - 1) / blocks * blocks; /* padded, also beyond --sequence */
+    config->capacity *= (double)longest / config->sequence;      /* padding gives experts no slots */
     config->training.batch = sl_mesh_axis_size(mesh, sl_data_axis);
     config->training.microbatches = 1;
     return SL_OK;

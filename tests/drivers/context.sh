@@ -86,28 +86,37 @@ point 'and is evaluated on one coordinate'
 
 # scores ARGUMENT...: the same loss, tokens and scores of choices as on one coordinate, held as planned.
 scores() {
-    call evaluate --params run --json "$@"
+    call evaluate --params $params --json "$@"
     { values loss; sed -n 's/.*"scores":\[\([^]]*\)\].*/\1/p' out | tr , '\n'; values tokens; } >several
-    planned=$(timeout 120 "$driver" evaluate --params run --json --dry-run "$@" | sed -n 's/.*"total":\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
+    planned=$(timeout 120 "$driver" evaluate --params $params --json --dry-run "$@" | sed -n 's/.*"total":\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
     held=$(sed -n 's/.*"memory":\[\(.*\)\],"processes.*/\1/p' out | tr '{' '\n' | sed -n 's/.*"total":\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
     [ $status = 0 ] && near 2e-6 several single && [ "$planned" = "$held" ]
     point "evaluation as on one coordinate: $*"
+}
+# once ARGUMENT...: the numbers of one coordinate.
+once() {
+    call evaluate --params $params --json --mesh data=1 "$@"
+    { values loss; sed -n 's/.*"scores":\[\([^]]*\)\].*/\1/p' out | tr , '\n'; values tokens; } >single
 }
 cat >questions.jsonl <<'END'
 {"prompt": "one two three ", "choices": ["four", "a"], "answer": 0}
 {"prompt": "six seven ", "choices": ["ten", "eight nine", "a"], "answer": 1}
 END
+params=run
 for options in '--data text --evaluate-batches 2 --batch 8' '--eval-data text --stride 24 --batch 4' \
     '--data text --evaluate-batches 2 --batch 4 --document-mask --document-token 98' '--choices questions.jsonl' \
     '--choices questions.jsonl --sequence 14'; do
     case $few$options in few--data* | few*14) continue ;; esac
-    call evaluate --params run --json --mesh data=1 $options
-    { values loss; sed -n 's/.*"scores":\[\([^]]*\)\].*/\1/p' out | tr , '\n'; values tokens; } >single
+    once $options
     scores --mesh data=1,context=3 $options
     scores --mesh data=2,context=2,pipe=2 --context-by heads $options
     scores --mesh context=4 --context-by ring $options
     scores --mesh context=2,tensor=2 --context-by latents $options
 done
+params=of_experts
+call train $own --batch 8 --steps 4 --mesh data=1 --experts 6 --capacity 1 --save of_experts
+once --choices questions.jsonl --sequence 14
+scores --mesh data=1,context=3 --choices questions.jsonl --sequence 14 # padded, but experts have as many slots
 
 # ---- generation: caches are divided ----
 
