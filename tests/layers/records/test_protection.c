@@ -1,11 +1,13 @@
 /* test_protection.c - steps in memory: the latest step that all coordinates have written counts, on any mesh; a step
- * with a part that is unsealed, cut short or damaged does not; memory is planned; no files are left. */
+ * with a part that is unsealed, cut short or damaged does not; a step is written to its end even if the run ends
+ * meanwhile; memory is planned; no files are left. */
 #include <unistd.h>
 
 #include "tests/rigs/allocations.h"
 #include "tests/rigs/folder.h"
 #include "tests/rigs/saved_job.h"
 
+#include "collectives/failing.h"
 #include "layers/formats/stores/store_parts.h"
 #include "layers/records/snapshot/protection.h"
 #include "layers/records/snapshot/protection_folder.h"
@@ -117,6 +119,42 @@ static void damage(const char *index, int place, long at) {
     fclose(file);
 }
 
+/* Fails at its first sign of progress while it writes the last step. */
+static int fail_while_protecting(struct worker *worker) {
+    const struct protecting *job = worker->job->user;
+    struct sl_spmd *self = worker->self;
+    const struct sl_checkpoint about = {.seed = 3};
+    struct sl_fault fault = {.step = STEPS};
+    struct sl_failing *failing;
+    SL_TRY(sl_protection_prepare(job->protection, self, worker->trainer, save, NULL));
+    SL_TRY(sl_protection_open(job->protection, self, worker->trainer, save, NULL, &about, settings, NULL));
+    SL_TRY(sl_failing_open(&failing, self, &fault, 1));
+    int status = SL_OK;
+    for (int step = 1; step <= STEPS && status == SL_OK; step++) {
+        status = train_steps(worker, 0, 1);
+        sl_failing_begin_step(failing, step);
+        if (status == SL_OK) status = sl_protection_commit(job->protection, self, worker->trainer, 8 * step);
+    }
+    sl_failing_close(failing, self);
+    return status;
+}
+
+static void a_step_is_written_to_its_end(void **state) {
+    char index[SL_MAX_PATH];
+    struct job job = saved_job("data=1,pipe=1,tensor=1");
+    struct protecting protecting = {sl_protection_new(1), -1, false};
+    struct sl_error error = {0};
+    (void)state;
+    assert_non_null(protecting.protection);
+    job.program = fail_while_protecting;
+    job.user = &protecting;
+    assert_int_equal(try_job(&job, &error), SL_FAILED);
+    if (!strstr(error.message, "fails at call 0")) fail_msg("%s", error.message);
+    assert_int_equal(sl_protection_find(save, index, NULL), STEPS);
+    free_job(&job);
+    sl_protection_close(protecting.protection);
+}
+
 static void damaged_parts_do_not_count(void **state) {
     char index[SL_MAX_PATH];
     (void)state;
@@ -134,6 +172,7 @@ int main(int argc, char **argv) {
     begin_tests(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_latest_step_of_all_counts, make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(a_step_is_written_to_its_end, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(damaged_parts_do_not_count, make_directory, remove_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
