@@ -200,6 +200,13 @@ static int count_trained(struct sl_training *training, const struct sl_worker *w
     return SL_OK;
 }
 
+/* Ends the run before arrays of calls under way are freed: when it returns, no peer reads them. */
+static void give_up(struct sl_spmd *self, int status) {
+    if (!self->engine->table->give_up) return;
+    self->engine->table->give_up(self, status);
+    sl_progress(self);
+}
+
 static int run_coordinate(struct sl_training *training, struct sl_spmd *self, struct sl_ring *ring,
                           struct sl_failing *failing) {
     struct sl_worker worker;
@@ -212,6 +219,7 @@ static int run_coordinate(struct sl_training *training, struct sl_spmd *self, st
         if (status == SL_OK) status = sl_worker_open(&worker, training->from);
         if (status == SL_OK) status = train(training, &worker, ring, failing, &journal);
         sl_checkpoints_end(&training->checkpoints, self, worker.trainer, status);
+        if (status) give_up(self, status);
     }
     sl_worker_close(&worker);
     sl_journal_close(journal);
