@@ -18,12 +18,12 @@ static struct sl_failing *failing_of(const struct sl_spmd *self) { return (struc
 
 static const struct sl_engine_table *below(const struct sl_spmd *self) { return failing_of(self)->below->table; }
 
-/* Counts a call, and ends the run if the coordinate fails in it. The engine below then gets the call nevertheless: it
- * returns once peers no longer use the coordinate's memory. */
+/* Counts a call, and ends the run if the coordinate fails in it; if it has ended, the fault is left for the next run.
+ * The engine below then gets the call nevertheless: it returns once peers no longer use the coordinate's memory. */
 static void count_call(struct sl_spmd *self) {
     struct sl_failing *f = failing_of(self);
     struct sl_fault *fault = f->next;
-    if (!fault || f->left-- > 0) return;
+    if (!fault || f->left-- > 0 || below(self)->progress(self)) return;
     f->next = NULL;
     fault->happened = true;
     sl_fail(self, SL_FAILED, "fails at call %" PRId64 " of step %" PRId64 ", as --fail %d@%" PRId64 ":%" PRId64 " says",
