@@ -39,13 +39,13 @@ bool sl_keeps_operands(const struct sl_plan *plan);
  * for the floats. */
 int sl_plan_operand(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, struct sl_kept *kept);
 /* As sl_plan_operand, with memory for the floats, too, and for a bf16 copy that does not outlast the call. The floats
- * are not read: kernels write FORM, SL_BESIDE or SL_ROUNDED. */
+ * are not read: kernels write FORM, which is not SL_WHOLE. */
 int sl_plan_written(struct sl_plan *plan, size_t count, bool outlasts, enum sl_lifetime lifetime, enum sl_form form,
                     struct sl_kept *kept);
 
 /* Plan COUNT elements for each microbatch: CHILD's x, for LIFETIME, or CHILD's dy. CHILD must be planned before. If
- * CHILD reads an operand there, the array is an operand, which is written in FORM, and an x lasts until W. If FORM is
- * SL_ALONE, the writer can leave bf16 alone, and does so if CHILD reads copies. */
+ * CHILD reads an operand there, the array is an operand, which is written in FORM, and an x lasts until W. If the FORM
+ * of a dy is SL_ALONE, its writer can leave bf16 alone, and does so if CHILD reads copies, too. */
 int sl_plan_kept_input(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_lifetime lifetime,
                        enum sl_form form, struct sl_kept *kept);
 int sl_plan_kept_gradient(struct sl_plan *plan, struct sl_module *child, size_t count, enum sl_form form,
