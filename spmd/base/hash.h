@@ -2,6 +2,8 @@
 #ifndef SL_SPMD_BASE_HASH_H
 #define SL_SPMD_BASE_HASH_H
 
+#include <stdalign.h>
+
 #include "spmd/base/base.h"
 
 SL_BEGIN_C
@@ -11,7 +13,7 @@ uint64_t sl_hash(const void *data, size_t bytes);
 
 /* Hashes bytes that come in parts; the result does not depend on the division. */
 struct sl_hasher {
-    _Alignas(64) unsigned char state[576];
+    alignas(64) unsigned char state[576];
 };
 
 void sl_hasher_begin(struct sl_hasher *hasher);
