@@ -180,8 +180,8 @@ static void gradients_are_added_to_others(void **state) {
 
 /* Bands of one line, and columns of one point; channels, and floats of a line, around the ends of a GPU's teams. */
 static void bands_give_their_neighbours_lines_and_gradients(void **state) {
-    static const int sizes[][4] = {{1, 1, 1, 1},   {3, 1, 4, 2},  {2, 3, 1, 3},  {3, 4, 5, 1},  {2, 2, 3, 5},
-                                   {5, 2, 3, 131}, {1, 1, 1, 64}, {1, 2, 1, 65}, {1, 1, 1, 129}};
+    static const int sizes[][4] = {{1, 1, 1, 1},   {3, 1, 4, 2},  {2, 3, 1, 3},  {3, 4, 5, 1},   {2, 2, 3, 5},
+                                   {5, 2, 3, 131}, {1, 1, 1, 64}, {1, 2, 1, 65}, {1, 1, 1, 129}, {17, 3, 2, 2}};
     struct numbers numbers = {41};
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -209,8 +209,8 @@ static void expect_pool(int rows, int lines, int width, int channels, const floa
 }
 
 static void pools_of_several_images_and_their_gradients(void **state) {
-    static const int sizes[][4] = {{1, 2, 2, 1},   {3, 2, 4, 3},   {2, 6, 2, 2},   {2, 4, 6, 5},
-                                   {1, 2, 4, 131}, {1, 2, 2, 128}, {1, 2, 2, 129}, {2, 16, 34, 1}};
+    static const int sizes[][4] = {{1, 2, 2, 1},   {3, 2, 4, 3},   {2, 6, 2, 2},   {2, 4, 6, 5}, {1, 2, 4, 131},
+                                   {1, 2, 2, 128}, {1, 2, 2, 129}, {2, 16, 34, 1}, {17, 2, 4, 3}};
     struct numbers numbers = {42};
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -294,7 +294,9 @@ static void ends_of_skips_and_their_gradients(void **state) {
     expect_sums_of_halves(&numbers, 7, 7);
     expect_sums_of_halves(&numbers, 5, 128);
     expect_sums_of_halves(&numbers, 1, 129);
+    expect_sums_of_halves(&numbers, 17, 3);
     expect_merged(&numbers, 2, 2, 3, 2, 3);
+    expect_merged(&numbers, 17, 1, 2, 2, 1);
     expect_merged(&numbers, 1, 3, 1, 1, 33);
     expect_merged(&numbers, 3, 1, 2, 129, 1);
     expect_merged(&numbers, 2, 1, 2, 3, 0);
