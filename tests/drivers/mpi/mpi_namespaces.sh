@@ -111,7 +111,7 @@ on_four() {
         "$@" </dev/null >out 2>err
     status=$?
 }
-on_four -x SL_TEST_FILTER=test_counts -x SL_TEST_PROCESSES=64 -x SL_TEST_HOSTS=16 "$tests/test_hosts" mpi
+on_four -x SL_TEST_FILTER=test_counts -x SL_TEST_PROCESSES=64 -x SL_TEST_HOSTS=16 -x SL_TEST_REAL_HOSTS=yes "$tests/test_hosts" mpi
 [ $status = 0 ] && [ "$(grep -c '^ok' out)" = 1 ]
 point '64 processes on four hosts send, by link, as many messages and bytes as computed'
 many='train --model-dimension 32 --n-heads 4 --blocks 2 --sequence 16 --batch 64 --vocab-size 128 --steps 3 --json --no-advice
