@@ -359,16 +359,12 @@ static int declare_part(const struct exchange *x, int owner, const struct part *
     struct sl_tensor *tensor = sl_store_find(whole, name);
     if (!tensor) tensor = sl_store_declare(whole, name, SL_F32, parameter->dims, parameter->shape);
     if (!tensor) return no_memory(x->self, name);
-    const struct sl_tensor_piece piece = {
-        .part = owner,
-        .shard = sl_spec_shard(&parameter->spec, mesh, owner, parameter->dims, parameter->shape),
-        .first = part->first,
-        .count = part->count};
+    const struct sl_shard shard = sl_spec_shard(&parameter->spec, mesh, owner, parameter->dims, parameter->shape);
+    const struct sl_tensor_piece piece = {.part = owner, .shard = shard, .first = part->first, .count = part->count};
     return sl_pieces_add(tensor, &piece) ? no_memory(x->self, name) : SL_OK;
 }
 
-/* Copies this coordinate's PART to the tensor TO, and adds it to SUM (NULL: there is none). It is copied to its end
- * even if the run ends meanwhile: the step is finished. */
+/* Copies this coordinate's whole PART to TO, even if the run ends meanwhile, and adds it to SUM (NULL: to no sum). */
 static int copy_part(const struct exchange *x, const struct part *part, struct sl_tensor *to, struct sl_checking *sum) {
     for (size_t at = 0, some; at < part->count; at += some) {
         some = part->count - at < COPIED ? part->count - at : COPIED;

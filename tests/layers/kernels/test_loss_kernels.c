@@ -467,29 +467,6 @@ static void labels_are_copied(void **state) {
     }
 }
 
-/* The sum of so few floats between 1 and 2 is exact in double, in any order: none of its bits is lost. */
-static void losses_are_added_exactly(void **state) {
-    (void)state;
-    enum { LOSSES = 300 };
-    struct numbers numbers = {15};
-    float *losses = random_device_floats(&numbers, 2 * LOSSES, 1, 2);
-    int32_t *labels = device_array(LOSSES, sizeof *labels);
-    double want[3] = {0};
-    for (size_t r = 0; r < LOSSES; r++) {
-        labels[r] = r % 7 ? 1 : -1;
-        for (size_t i = 0; i < 2 && labels[r] > 0; i++) want[i] += (double)losses[2 * r + i];
-        want[2] += labels[r] > 0;
-    }
-    FOR_EACH_LEVEL(kernels) {
-        double *sums = device_copy((double[3]){0}, sizeof want);
-        sl_kernels_available(level)->add_losses(LOSSES, labels, losses, sums);
-        assert_memory_equal(sums, want, sizeof want);
-        release_array(sums);
-    }
-    release_array(losses);
-    release_array(labels);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_of_random_rows),
@@ -504,7 +481,6 @@ int main(void) {
         cmocka_unit_test(labels_find_their_rows),
         cmocka_unit_test(every_row_has_its_place),
         cmocka_unit_test(sums_are_joined),
-        cmocka_unit_test(losses_are_added_exactly),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
