@@ -21,21 +21,19 @@ const struct sl_option transformer_context_table[] = {
     {0},
 };
 
-/* Returns the first option or command that is not supported with divided sequences or, if LEAVES, with leaves of
- * sequences; NULL: all are supported. */
-static const char *refused(const struct transformer_job *job, bool leaves) {
+/* Returns the first option that is not supported with leaves of sequences; NULL: all are supported. */
+static const char *refused(const struct transformer_job *job) {
     const struct transformer_config *config = job->config;
     const struct sl_training_options *training = &config->training;
-    return job->command == TRANSFORMER_EXPORT                      ? "transformer export"
-           : leaves && config->experts                             ? "--experts"
-           : leaves && config->context_by == SL_CONTEXT_BY_HEADS   ? "--context-by heads"
-           : leaves && config->context_by == SL_CONTEXT_BY_RING    ? "--context-by ring"
-           : leaves && config->context_by == SL_CONTEXT_BY_LATENTS ? "--context-by latents"
-           : leaves && training->offload & SL_OFFLOAD_ACTIVATIONS  ? "--offload activations"
-           : leaves && training->fsdp                              ? "--fsdp"
-           : leaves && training->zero == 2                         ? "--zero 2"
-           : leaves && config->spread_head                         ? "--spread-head"
-                                                                   : NULL;
+    return config->experts                               ? "--experts"
+           : config->context_by == SL_CONTEXT_BY_HEADS   ? "--context-by heads"
+           : config->context_by == SL_CONTEXT_BY_RING    ? "--context-by ring"
+           : config->context_by == SL_CONTEXT_BY_LATENTS ? "--context-by latents"
+           : training->offload & SL_OFFLOAD_ACTIVATIONS  ? "--offload activations"
+           : training->fsdp                              ? "--fsdp"
+           : training->zero == 2                         ? "--zero 2"
+           : config->spread_head                         ? "--spread-head"
+                                                         : NULL;
 }
 
 /* The same for divided sequences on a device with its own memory. */
@@ -66,13 +64,14 @@ static bool has_leaves(const struct transformer_job *job) {
 int transformer_check_context(const struct transformer_job *job, const struct sl_mesh *mesh, struct sl_error *error) {
     const bool divides = sl_mesh_axis_size(mesh, sl_context_axis) > 1;
     const bool leaves = has_leaves(job) || (divides && job->config->training.exact);
-    if (divides && refused(job, leaves))
+    if (leaves && divides && refused(job))
         return sl_error_set(error, SL_BAD_INPUT,
-                            "mesh axis \"context\": %s does not take sequences divided over it%s: leave the axis out",
-                            refused(job, leaves), leaves ? " (--exact)" : "");
-    if (leaves && refused(job, true))
+                            "mesh axis \"context\": %s does not take sequences divided over it (--exact): leave the "
+                            "axis out",
+                            refused(job));
+    if (leaves && refused(job))
         return sl_error_set(error, SL_BAD_INPUT, "--exact context=N: %s does not go with leaves of sequences",
-                            refused(job, true));
+                            refused(job));
     if (divides && !sl_axes_end_with(mesh, sl_replica_axes, sl_context_axis))
         return sl_error_set(error, SL_BAD_INPUT,
                             "mesh axis \"context\": it comes after \"data\", as in --mesh data=2,context=2");
