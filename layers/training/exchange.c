@@ -422,25 +422,24 @@ static int declare_copied(const struct exchange *x, int owner, const struct part
     struct sl_held *list = sl_grow(held->list, held->count, &held->room, 64, sizeof *list);
     if (!list) return no_memory(x->self, name);
     held->list = list;
-    list[held->count] =
-        (struct sl_held){.state = x->state, .parameter = mine, .first = part->first, .count = part->count};
+    list[held->count] = (struct sl_held){"", x->state, mine, part->first, part->count, 0};
     memcpy(list[held->count++].name, name, sizeof name);
     return SL_OK;
 }
 
 /* Declares all coordinates' parts in OWN and WHOLE or, if HELD is not NULL, those of coordinate OF in OWN and HELD. */
-static int declare_parts(struct exchange *x, struct sl_store *own, struct sl_store *whole, int of,
+static int declare_parts(struct exchange x, struct sl_store *own, struct sl_store *whole, int of,
                          struct sl_held_list *held) {
     int status = SL_OK;
-    x->spreads = true;
-    for (int owner = 0; owner < x->world->size && status == SL_OK; owner++) {
+    x.spreads = true;
+    for (int owner = 0; owner < x.world->size && status == SL_OK; owner++) {
         struct parts parts;
-        status = tell(x, owner, &parts);
+        status = tell(&x, owner, &parts);
         for (int i = 0; i < parts.count && status == SL_OK; i++)
             if (!held)
-                status = declare_part(x, owner, &parts.list[i], own, whole);
+                status = declare_part(&x, owner, &parts.list[i], own, whole);
             else if (owner == of)
-                status = declare_copied(x, owner, &parts.list[i], own, held);
+                status = declare_copied(&x, owner, &parts.list[i], own, held);
         free(parts.list);
     }
     return status;
@@ -448,14 +447,12 @@ static int declare_parts(struct exchange *x, struct sl_store *own, struct sl_sto
 
 int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                    enum sl_state state, struct sl_store *own, struct sl_store *whole) {
-    struct exchange x = exchange_of(self, world, parameters, state);
-    return declare_parts(&x, own, whole, 0, NULL);
+    return declare_parts(exchange_of(self, world, parameters, state), own, whole, 0, NULL);
 }
 
 int sl_declare_copy(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
                     enum sl_state state, int of, struct sl_store *copy, struct sl_held_list *held) {
-    struct exchange x = exchange_of(self, world, parameters, state);
-    return declare_parts(&x, copy, NULL, of, held);
+    return declare_parts(exchange_of(self, world, parameters, state), copy, NULL, of, held);
 }
 
 int sl_export_held(struct sl_spmd *self, const struct sl_parameters *parameters, const struct sl_held *held,
