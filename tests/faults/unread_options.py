@@ -208,7 +208,7 @@ def probe(mode):
     if plain[0]:
         return command, {"": f"status {plain[0]}: {plain[2]}"}
     for option in options:
-        if "--" + option[0] in words:
+        if "--" + option[0] in words and words[:2] != ["plan", "--section"]:  # that one is given some to be fast; the last value counts
             continue
         verdict, line = judge(words, plain, option)
         if verdict == "unread" and line not in followed and follow(words, tries(*option)[0], line) == "unread":
