@@ -78,7 +78,7 @@ def one_step(job, schedule, full, quick):
 
 def one_transformer(options):
     def take(suite):
-        steps = "--steps 3 --warmup 1" if suite.quick else "--steps 16 --warmup 3"
+        steps = "--steps 5 --warmup 2" if suite.quick else "--steps 16 --warmup 3"
         return suite.our_transformer(f"{options} {steps} --rounds 1 --floor-seconds 0.001")["ms"]
 
     return take
