@@ -364,6 +364,21 @@ static int declare_part(const struct exchange *x, int owner, const struct part *
     return sl_pieces_add(tensor, &piece) ? no_memory(x->self, name) : SL_OK;
 }
 
+int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+                   enum sl_state state, struct sl_store *own, struct sl_store *whole) {
+    struct exchange x = exchange_of(self, world, parameters, state);
+    x.spreads = true;
+    int status = SL_OK;
+    for (int owner = 0; owner < world->size && status == SL_OK; owner++) {
+        struct parts parts;
+        status = tell(&x, owner, &parts);
+        for (int i = 0; i < parts.count && status == SL_OK; i++)
+            status = declare_part(&x, owner, &parts.list[i], own, whole);
+        free(parts.list);
+    }
+    return status;
+}
+
 /* Copies this coordinate's whole PART to TO, even if the run ends meanwhile, and adds it to SUM (NULL: to no sum). */
 static int copy_part(const struct exchange *x, const struct part *part, struct sl_tensor *to, struct sl_checking *sum) {
     for (size_t at = 0, some; at < part->count; at += some) {
@@ -422,37 +437,26 @@ static int declare_copied(const struct exchange *x, int owner, const struct part
     struct sl_held *list = sl_grow(held->list, held->count, &held->room, 64, sizeof *list);
     if (!list) return no_memory(x->self, name);
     held->list = list;
-    list[held->count] = (struct sl_held){"", x->state, mine, part->first, part->count, 0};
+    list[held->count] =
+        (struct sl_held){.state = x->state, .parameter = mine, .first = part->first, .count = part->count};
     memcpy(list[held->count++].name, name, sizeof name);
     return SL_OK;
 }
 
-/* Declares all coordinates' parts in OWN and WHOLE or, if HELD is not NULL, those of coordinate OF in OWN and HELD. */
-static int declare_parts(struct exchange x, struct sl_store *own, struct sl_store *whole, int of,
-                         struct sl_held_list *held) {
-    int status = SL_OK;
+/* Asks all coordinates for their parts, and gives OF's (-1: none) to declare_copied with COPY and HELD. */
+int sl_declare_copy(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
+                    enum sl_state state, int of, struct sl_store *copy, struct sl_held_list *held) {
+    struct exchange x = exchange_of(self, world, parameters, state);
     x.spreads = true;
-    for (int owner = 0; owner < x.world->size && status == SL_OK; owner++) {
+    int status = SL_OK;
+    for (int owner = 0; owner < world->size && status == SL_OK; owner++) {
         struct parts parts;
         status = tell(&x, owner, &parts);
-        for (int i = 0; i < parts.count && status == SL_OK; i++)
-            if (!held)
-                status = declare_part(&x, owner, &parts.list[i], own, whole);
-            else if (owner == of)
-                status = declare_copied(&x, owner, &parts.list[i], own, held);
+        for (int i = 0; i < parts.count && status == SL_OK && owner == of; i++)
+            status = declare_copied(&x, owner, &parts.list[i], copy, held);
         free(parts.list);
     }
     return status;
-}
-
-int sl_declare_own(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
-                   enum sl_state state, struct sl_store *own, struct sl_store *whole) {
-    return declare_parts(exchange_of(self, world, parameters, state), own, whole, 0, NULL);
-}
-
-int sl_declare_copy(struct sl_spmd *self, const struct sl_group *world, const struct sl_parameters *parameters,
-                    enum sl_state state, int of, struct sl_store *copy, struct sl_held_list *held) {
-    return declare_parts(exchange_of(self, world, parameters, state), copy, NULL, of, held);
 }
 
 int sl_export_held(struct sl_spmd *self, const struct sl_parameters *parameters, const struct sl_held *held,
