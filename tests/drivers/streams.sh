@@ -75,8 +75,8 @@ point 'a full disk under stdout: the run was saved'
 rm -rf saved
 $train --steps 100 --save saved --metrics /dev/full >out 2>err
 status=$?
-[ $status = 3 ] && one_line looping_pipeline '/dev/full: No space left' && [ "$(ls saved)" = step-00000002.safetensors ]
-point 'a full disk under the metrics: the run was saved'
+[ $status = 3 ] && one_line looping_pipeline '/dev/full: No space left' && [ -z "$(ls saved)" ]
+point 'a full disk under the metrics: the run does not begin'
 
 # limited BLOCKS STDOUT COMMAND...: runs COMMAND; no file may become longer than BLOCKS blocks. stderr is a pipe, so the
 # limit does not cut it off.
@@ -97,6 +97,10 @@ for option in metrics gradients trace; do
         { [ $option != gradients ] || grep -q older file; }
     point "a limit on files: $option"
 done
+rm -rf saved file
+limited 200 /dev/null $train --steps 10000 --save saved --metrics file # a checkpoint has 171 blocks
+[ $status = 3 ] && one_line looping_pipeline 'file: File too large' && [ "$(ls saved | wc -l)" = 1 ]
+point 'a limit on files: the run is saved if its metrics are full'
 rm -rf saved
 $train --steps 1 --save saved >out 2>err
 cp -r saved before
