@@ -87,7 +87,7 @@ offload)
     all_ran "norms of whole rows run on a device" "$layers/kernels/norms/norms.c" "$build/tests/test_norms" "$build/tests/test_kept"
     all_ran "a layer norm's gradients are made on a device" "$layers/kernels/norms/layer_norm_internal.h" "$build/tests/test_kernels" "$build/tests/test_operands" "$build/tests/test_kept"
     all_ran "attention over latents runs on a device" "$layers/kernels/attention/attention_latent.c" "$build/tests/test_attention_latent"
-    all_ran "the routing of experts runs on a device" "$layers/kernels/expert.c" "$build/tests/test_experts"
+    all_ran "the routing of experts runs on a device" "$layers/kernels/expert.c" "$build/tests/test_experts" "$build/tests/test_expert_kernels"
     export SL_TEST_FILTER=meshes_equal_one_coordinate # the runtime writes a gigabyte about the others
     all_ran "what published models need runs on a device" "$layers/kernels/published.c" "$build/tests/test_gqa"
     unset SL_TEST_FILTER
