@@ -32,6 +32,14 @@ char *sl_option_allowed(const struct sl_option *option, char *text, size_t size)
     return text;
 }
 
+bool sl_option_read_digits(const char **text, int *number) {
+    const size_t digits = strspn(*text, "0123456789");
+    if (digits < 1 || digits > 9) return false;
+    *number = atoi(*text);
+    *text += digits;
+    return true;
+}
+
 static bool read_integer(const struct sl_option *option, const char *text, int *target) {
     if (option->zero && !strcmp(text, option->zero)) return *target = 0, true;
     const size_t digits = strspn(text + (*text == '-'), "0123456789");

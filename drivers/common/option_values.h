@@ -30,6 +30,9 @@ static inline bool sl_option_has_negation(const struct sl_option *option) {
     return option->kind == SL_OPTION_SWITCH || option->plain;
 }
 
+/* Reads a number of up to nine digits at *TEXT, a part of an option's value, and moves *TEXT behind it; returns false
+ * if there are none, or more. */
+bool sl_option_read_digits(const char **text, int *number);
 /* Returns the length of the first choice in LIST, which ends at the next '|' or at the end. */
 static inline size_t sl_option_choice_length(const char *list) { return strcspn(list, "|"); }
 

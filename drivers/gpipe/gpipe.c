@@ -11,6 +11,7 @@
 #include "drivers/gpipe/gpipe.h"
 #include "drivers/gpipe/pool.h"
 #include "drivers/common/metrics.h"
+#include "drivers/common/option_values.h"
 #include "drivers/common/options.h"
 #include "drivers/speed/placement_report.h"
 #include "drivers/speed/cores.h"
@@ -71,22 +72,13 @@ static const struct sl_option run_table[] = {
     {0},
 };
 
-/* Reads the digits at *TEXT. */
-static bool read_number(const char **text, int *number) {
-    const size_t digits = strspn(*text, "0123456789");
-    if (digits < 1 || digits > 6) return false;
-    *number = atoi(*text);
-    *text += digits;
-    return true;
-}
-
 static int read_failure(struct gpipe_failure *failure, const char *option, const char *text, struct sl_error *error) {
     const char *at = text;
     *failure = (struct gpipe_failure){.text = text, .stage = -1};
-    bool read = read_number(&at, &failure->coordinate) && *at++ == '@';
-    if (read && !strchr("FBIW", *at)) read = read_number(&at, &failure->stage);
+    bool read = sl_option_read_digits(&at, &failure->coordinate) && *at++ == '@';
+    if (read && !strchr("FBIW", *at)) read = sl_option_read_digits(&at, &failure->stage);
     failure->action = read && *at && strchr("FBIW", *at) ? *at++ : 0;
-    if (failure->action && read_number(&at, &failure->microbatch) && !*at) return SL_OK;
+    if (failure->action && sl_option_read_digits(&at, &failure->microbatch) && !*at) return SL_OK;
     return sl_error_set(error, SL_BAD_INPUT,
                         "%s: \"%.80s\" is not COORDINATE@ACTION, an action being F, B, I or W and a microbatch, as "
                         "in 2@B3, or with the stage before it, as in 1@1F2",

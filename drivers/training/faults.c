@@ -4,25 +4,17 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "drivers/common/option_values.h"
 #include "spmd/base/memory.h"
-
-/* Reads digits at *TEXT, and moves *TEXT behind them; -1: there are none, or too many. */
-static int64_t read_number(const char **text) {
-    enum { MOST = 1000000000 };
-    int64_t number = **text >= '0' && **text <= '9' ? 0 : -1;
-    for (; **text >= '0' && **text <= '9' && number >= 0; ++*text)
-        number = number > MOST ? -1 : 10 * number + **text - '0';
-    return number;
-}
 
 /* Reads the fault at *TEXT, and moves *TEXT to the comma after it, or to the end. */
 static bool read_fault(const char **text, struct sl_fault *fault) {
-    const int64_t coordinate = read_number(text);
-    if (coordinate < 0 || *(*text)++ != '@') return false;
-    const int64_t step = read_number(text);
-    const int64_t call = step >= 0 && **text == ':' ? (++*text, read_number(text)) : 0;
-    *fault = (struct sl_fault){.coordinate = (int)coordinate, .step = step, .call = call};
-    return step >= 0 && call >= 0 && (!**text || **text == ',');
+    int coordinate, step, call = 0;
+    if (!sl_option_read_digits(text, &coordinate) || *(*text)++ != '@' || !sl_option_read_digits(text, &step))
+        return false;
+    if (**text == ':' && (++*text, !sl_option_read_digits(text, &call))) return false;
+    *fault = (struct sl_fault){.coordinate = coordinate, .step = step, .call = call};
+    return !**text || **text == ',';
 }
 
 int sl_faults_read(struct sl_faults *faults, const char *text, const struct sl_mesh *mesh, int64_t steps,

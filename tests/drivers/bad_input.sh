@@ -634,6 +634,7 @@ refuses '@.: Is a directory' $train @.
 
 refuses '--fail: "1x" is no list of COORDINATE@STEP' $train --fail 1x
 refuses '--fail: "0@0:" is no list of COORDINATE@STEP' $train --fail 0@0:
+refuses '--fail: "4294967296@1" is no list of COORDINATE@STEP' $train --fail 4294967296@1
 refuses '--fail: 99@0: the run has coordinates 0 to' $train --steps 1 --fail 99@0
 refuses '--fail: 0@1: the run has coordinates 0 to' $train --steps 1 --fail 0@0,0@1
 
