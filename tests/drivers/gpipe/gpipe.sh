@@ -172,7 +172,7 @@ done
 fails "$tensor: coordinate 0 (tensor=0): fails before 0W9 (stage 0, weight gradient of microbatch 9), as --fail 0@W9 says" \
     --fail 0@W9 --mesh tensor=2
 
-for failure in x 2 2@ 2@B 2@3 2@b3 2B3 2@@B3 -1@B3 2@B-1 2@B3x 2@B3.0 '2@ B3' 99999999@B3 2@R3 2@BB3 2@1 '2@B3,1@B3'; do
+for failure in x 2 2@ 2@B 2@3 2@b3 2B3 2@@B3 -1@B3 2@B-1 2@B3x 2@B3.0 '2@ B3' 9999999999@B3 2@R3 2@BB3 2@1 '2@B3,1@B3'; do
     refuses "--fail: \"$failure\" is not COORDINATE@ACTION" --fail "$failure"
 done
 for failure in 8@F0 2@B10 2@1B3 1@B10 0@1F0 100@W0; do
