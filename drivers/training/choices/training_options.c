@@ -115,9 +115,8 @@ const struct sl_option sl_record_table[] = {
              "other options of the run, too"},
     {"fail", SL_OPTION_TEXT, FIELD(fail), .value = "COORDINATE@STEP,...",
      .read = "!dry-run&!show-shardings&!journal-messages",
-     .help =
-         "make coordinates fail, each once, to see what follows: 2@17 at the beginning of step 17; 2@17:90 after 90 "
-         "more of its calls of the engine, which may come in a later step"},
+     .help = "make coordinates fail, each once, as a trial: 2@17 at the beginning of step 17; 2@17:90 after 90 "
+             "more of its calls of the engine, which may come in a later step"},
     {"log-every", SL_OPTION_INTEGER, FIELD(log_every), .min = 0, .max = MOST_STEPS, .read = "!json",
      .help = "print a line after every N steps and after the last one; 0: the longer the run, the fewer lines. "
              "--metrics and --json have all steps"},

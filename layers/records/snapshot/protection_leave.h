@@ -11,7 +11,7 @@
 
 SL_BEGIN_C
 
-/* What a coordinate knows of the request. Zero-initialize; on one host it stays so. */
+/* A coordinate's part in hearing the request. Zero-initialize; on one host it stays so. */
 struct sl_protection_leave {
     struct sl_group world; /* of the calls that tell of it; empty on one host */
     struct sl_request request;

@@ -1,5 +1,5 @@
 /* test_context_devices.c - sequences divided over the axis "context" on the build's device: losses and gradients equal
- * those of one coordinate, and what devices do not take is refused. */
+ * those of one coordinate, and layouts that devices do not take are refused. */
 #include "tests/layers/models/context_job.h"
 
 /* Devices with their own memory: by gathered keys, by heads and by latents, with documents and experts, sharded kernels

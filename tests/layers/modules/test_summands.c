@@ -89,7 +89,7 @@ static void residuals_add_once(void **state) {
     }
 }
 
-/* Y [n] as its caller receives it: what the module has not added or written is added and written here. */
+/* Y [n] as its caller receives it: this adds the summand and writes the form, unless the module has. */
 static void complete(const struct rig *rig, size_t n, struct sl_result *y) {
     if (sl_given_exists(y->adds) && y->made == SL_ASKED) sl_add_result(&rig->context, n, y->adds.floats, y);
     if (y->made != SL_MADE && y->form != SL_WHOLE) sl_module_finish(&rig->context, n, y);

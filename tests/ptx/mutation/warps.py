@@ -2,7 +2,8 @@
 import flow
 from registers import maker_at, makers_of, uses
 
-ANSWERS = {"eq": "or", "ne": "and"}  # what makes another question beside it idle: "no threads are left" is true, "some are" is not
+# "No threads are left" is true, "some are" is not: joined with it by this word, another question changes nothing.
+ANSWERS = {"eq": "or", "ne": "and"}
 
 
 def asks_for_a_rest(kernel, predicate):
@@ -24,7 +25,8 @@ def is_idle(kernel, s, predicate):
 
 
 def looks_for_the_last_warp(kernel, instruction, new):
-    """Whether a warp is whole, as each is, or the last one, if it is not whole; or what only such a question reads."""
+    """Whether the instruction asks if a warp is whole, as each is, or is the last one, if that is not; or whether only
+    such a question reads its result."""
     asks = asks_for_a_rest(kernel, instruction.ops[0]) if instruction.name == "setp" else None
     if asks:
         return (asks, new[0].mods[0]) in (("eq", "ge"), ("ne", "lt"))
